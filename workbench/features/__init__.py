@@ -1,0 +1,1 @@
+"""Features of a workload and its configuration, for models."""

@@ -1,0 +1,1 @@
+"""Kernels: one module a family, each giving parameters, complexity, operation count and configuration spaces."""

@@ -1,0 +1,1 @@
+"""Cost models: fit, predict and update over one contract."""
