@@ -52,7 +52,7 @@ def mape(time: ArrayLike, predicted: ArrayLike, drop_fastest: float = 0.3) -> fl
     """
     t, p = vectors("time", time, "predicted", predicted)
     if (t <= 0).any():
-        raise DataError(f"time: {t.min()!r} is not a positive time; a percentage of it has no meaning")
+        raise DataError(f"time: {t.min():g} is not a positive time; a percentage of it has no meaning")
     if fraction("drop_fastest", drop_fastest, zero=True) > 0:
         dropped = int(drop_fastest * len(t))
         if dropped == 0:
@@ -66,7 +66,7 @@ def mape(time: ArrayLike, predicted: ArrayLike, drop_fastest: float = 0.3) -> fl
 
 def _ranks(name: str, values: Floats) -> Floats:
     if (values == values[0]).all():
-        raise DataError(f"{name}: all {len(values)} values are {values[0]!r}; a rank correlation is not defined")
+        raise DataError(f"{name}: all {len(values)} values are {values[0]:g}; a rank correlation is not defined")
     return np.asarray(rankdata(values), dtype=np.float64)
 
 
@@ -103,6 +103,6 @@ def top_k_score(true: ArrayLike, predicted: ArrayLike, k: int = 1) -> float:
     if not 1 <= k <= len(t):
         raise UsageError(f"k is {k}; use 1 to {len(t)}, the number of rows")
     if t.min() < 0 or t.max() == 0:
-        raise DataError(f"true: throughputs from {t.min()!r} to {t.max()!r}; they must be 0 or more, and the best above 0")
+        raise DataError(f"true: throughputs from {t.min():g} to {t.max():g}; they must be 0 or more, and the best above 0")
     chosen = np.lexsort((t, -p))[:k]
     return float(t[chosen].max() / t.max())

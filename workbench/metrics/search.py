@@ -31,7 +31,7 @@ def best_so_far(throughput: ArrayLike, valid: ArrayLike | None = None) -> Floats
     if values.ndim == 0:
         raise UsageError("throughput: a single number; the last axis must be the trials")
     if values.min() < 0:
-        raise DataError(f"throughput: {values.min()!r} is negative; higher must be faster")
+        raise DataError(f"throughput: {values.min():g} is negative; higher must be faster")
     return np.maximum.accumulate(values, axis=-1)
 
 
@@ -50,12 +50,19 @@ def _budget(budget: int | None, trials: int) -> int:
     return budget
 
 
+def _per_search(name: str, values: ArrayLike, searches: tuple[int, ...]) -> Floats:
+    array = finite(name, values)
+    if array.ndim and array.shape != searches:
+        raise UsageError(f"{name}: shape {array.shape}; the curves need a single number or shape {searches}")
+    return array
+
+
 def _best(best: ArrayLike, reached: Floats) -> Floats:
-    values = finite("best", best)
+    values = _per_search("best", best, reached.shape)
     if values.min() <= 0:
-        raise DataError(f"best: {values.min()!r} is not above 0")
+        raise DataError(f"best: {values.min():g} is not above 0")
     if (reached > values * (1 + 1e-9)).any():
-        raise DataError(f"best: a search found {reached.max()!r}, above the best given ({values.min()!r}); the best must cover every search compared")
+        raise DataError(f"best: a search found {reached.max():g}, above the best given ({values.min():g}); the best must cover every search compared")
     return values
 
 
@@ -93,7 +100,7 @@ def trials_to_target(curve: ArrayLike, target: ArrayLike) -> Floats:
         target: throughput, a scalar or shape (...).
     """
     values = _curve(curve)
-    reached: NDArray[np.bool_] = values >= finite("target", target)[..., np.newaxis]
+    reached: NDArray[np.bool_] = values >= _per_search("target", target, values.shape[:-1])[..., np.newaxis]
     return np.where(reached.any(axis=-1), reached.argmax(axis=-1) + 1.0, np.inf)
 
 

@@ -148,7 +148,7 @@ def holm(p: ArrayLike) -> Floats:
     """
     values = vector("p", p)
     if values.min() < 0 or values.max() > 1:
-        raise DataError(f"p: values from {values.min()!r} to {values.max()!r}; p-values lie in 0 to 1")
+        raise DataError(f"p: values from {values.min():g} to {values.max():g}; p-values lie in 0 to 1")
     order = np.argsort(values, kind="stable")
     stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     adjusted = np.empty_like(values)
