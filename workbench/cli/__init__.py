@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -25,12 +26,20 @@ PARTS = ("workbench.cli.data", "workbench.cli.space", "workbench.cli.reproduce")
 class OneLineErrors(TyperGroup):
     """A command group that turns an error of the user's into one line on stderr and a non-zero exit; a fault of ours keeps its traceback."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run the command; with `standalone_mode` end the process with its exit code, else let errors through."""
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **kwargs)
+            return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         try:
-            code = super().main(*args, standalone_mode=False, **kwargs)
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except typer.Abort:
             code = _complain("aborted", 1)
         except typer.TyperException as error:
