@@ -225,6 +225,6 @@ def _missing(file: ExternalFile, dataset: str, why: str) -> MissingData:
     else:
         mirrored = f"not in the mirror {mirror}"
     return MissingData(
-        f"{file.path} of {file.repository} is out of reach: not in the cache {cache_folder()}; {mirrored}; {why}. Get it with `workbench data fetch {dataset}` on a "
-        f"machine with a network ({file.url}), or set WORKBENCH_MIRROR to a folder that holds {file.key}"
+        f"{file.path} of {file.repository} is out of reach: not in the cache {cache_folder()}; {mirrored}; {why}. Get it with `workbench data fetch {dataset}` "
+        f"on a machine with a network ({file.url}), or set WORKBENCH_MIRROR to a folder that holds {file.key}"
     )
