@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ MAX_EXTENT = 2**31 - 1
 MAX_OPTIONS = 10_000_000
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Whether a value is a whole number by type (Python's or numpy's; neither a bool nor a float such as 3.0)."""
     return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
 

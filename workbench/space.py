@@ -23,7 +23,7 @@ from workbench.errors import SpaceError
 from workbench.knobs import Choice, Constraint, Knob, Split, is_integer, product_at_most
 from workbench.schema import Value
 
-__all__ = ["Choice", "Constraint", "Knob", "Space", "Split", "product_at_most"]
+__all__ = ["Choice", "Constraint", "Knob", "Space", "Split", "is_integer", "product_at_most"]
 
 INT64_MAX = 2**63 - 1
 CHUNK = 1 << 16  # configurations handled at once: their digits stay in the cache

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
-from workbench.schema import Workload
+from workbench.schema import Value, Workload
 
 if TYPE_CHECKING:
-    from workbench.space import Space
+    from workbench.space import Constraint, Space
 
 __all__ = ["Kernel"]
 
@@ -22,10 +22,12 @@ class Kernel:
     Attributes:
         name: short name, the `kernel` of its workloads ("mm", "conv2d").
         title: the name in print.
-        parameters: names of the workload's parameters.
+        parameters: names of the workload's parameters, all needed.
         complexity: number of operations that NN+C feeds to its network, of a mapping of parameters (scalars or arrays); None where none is defined.
         flop: floating-point operations of one run, of the same mapping; None where the count is not known.
-        spaces: space name -> function of the workload giving its `Space`.
+        spaces: space name -> function of the workload giving its `Space`; the first is the one meant when none is named.
+        optional: parameters that a workload may leave out, with the value they then have.
+        threads: space name -> the knobs whose product is the number of threads of a GPU block, with the tile that counts (None: the value itself).
     """
 
     name: str
@@ -34,9 +36,35 @@ class Kernel:
     complexity: Callable[[Mapping[str, Any]], Any] | None = None
     flop: Callable[[Mapping[str, Any]], Any] | None = None
     spaces: Mapping[str, Callable[[Workload], Space]] = field(default_factory=dict)
+    optional: Mapping[str, Value] = field(default_factory=dict)
+    threads: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
 
-    def space(self, workload: Workload, name: str) -> Space:
-        """The configuration space `name` of a workload. Raises UsageError for a name the kernel does not have."""
-        if name not in self.spaces:
-            raise UsageError(f"kernel {self.name!r} has no space {name!r}; it has {', '.join(sorted(self.spaces)) or 'none'}")
-        return self.spaces[name](workload)
+    def workload(self, params: Mapping[str, Any]) -> Workload:
+        """A workload of this kernel: lists become tuples, optional parameters get their values. Raises UsageError for a missing or unknown parameter."""
+        takes = ", ".join(self.parameters) + (f" and may have {', '.join(self.optional)}" if self.optional else "")
+        for name in params:
+            if name not in self.parameters and name not in self.optional:
+                raise UsageError(f"kernel {self.name!r} has no parameter {name!r}; it takes {takes}")
+        for name in self.parameters:
+            if name not in params:
+                raise UsageError(f"kernel {self.name!r}: parameter {name!r} is missing; it takes {takes}")
+        return Workload(self.name, {k: tuple(v) if isinstance(v, list) else v for k, v in {**self.optional, **params}.items()})
+
+    def space(self, workload: Workload, name: str | None = None) -> Space:
+        """The configuration space `name` of a workload (None: the first). Raises UsageError for a name the kernel does not have."""
+        return self.spaces[self._space_name(name)](workload)
+
+    def at_most_threads(self, limit: int, name: str | None = None) -> Constraint:
+        """The constraint that a block of the space `name` has at most `limit` threads. Raises UsageError where the space has no blocks of threads."""
+        from workbench.space import product_at_most
+
+        name = self._space_name(name)
+        if name not in self.threads:
+            raise UsageError(f"space {name!r} of kernel {self.name!r} has no blocks of threads to limit")
+        return product_at_most(limit, "threads", self.threads[name])
+
+    def _space_name(self, name: str | None) -> str:
+        if not self.spaces or (name is not None and name not in self.spaces):
+            asked = "configuration space" if name is None else f"space {name!r}"
+            raise UsageError(f"kernel {self.name!r} has no {asked}; it has {', '.join(self.spaces) or 'none'}")
+        return next(iter(self.spaces)) if name is None else name

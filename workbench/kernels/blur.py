@@ -1,0 +1,51 @@
+"""NN+C's blur kernel in Halide: a 3 x 3 box filter of an n x n image in two passes, with the schedules of Table IV.
+
+The operation count depends on the schedule, which may recompute the first pass, so there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.kernels.base import Kernel
+from workbench.schema import Workload
+from workbench.space import Choice, Constraint, Space
+
+__all__ = ["KERNELS", "SIZES"]
+
+SIZES = tuple(2**p for p in range(10, 16))
+
+
+def _complexity(params: Mapping[str, Any]) -> Any:
+    return params["n"] ** 2
+
+
+_SPLITS = tuple(2**p for p in range(1, 11))
+
+# s1 splits and vectorises the first pass; s2 and s3 tile the second, whose inner x is split by s4 and vectorised.
+_CPU = Space(
+    "halide",
+    tuple(Choice(name, _SPLITS) for name in ("s1", "s2", "s3", "s4")),
+    (
+        Constraint("s3 at most s2", ("s3", "s2"), lambda s3, s2: s3 <= s2),
+        Constraint("s4 at most s3", ("s4", "s3"), lambda s4, s3: s4 <= s3),
+    ),
+)
+
+_TILES = tuple(2**p for p in range(7))
+_GPU = Space("halide", (Choice("y_split", _TILES), Choice("x_tile", _TILES), Choice("vector", (2, 4, 8, 16))))
+
+
+def _cpu(workload: Workload) -> Space:
+    return _CPU
+
+
+def _gpu(workload: Workload) -> Space:
+    return _GPU
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "blur": Kernel("blur", "Halide blur, CPU", ("n",), _complexity, spaces={"halide": _cpu}),
+    "blur_gpu": Kernel("blur_gpu", "Halide blur, GPU", ("n",), _complexity, spaces={"halide": _gpu}),
+}
