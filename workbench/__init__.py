@@ -19,7 +19,6 @@ _LAZY = {
     "Workload": "workbench.schema",
     "Space": "workbench.space",
     "Store": "workbench.data.store",
-    "audit": "workbench.audit",
 }
 
 __all__ = ["__version__", *_LAZY]
