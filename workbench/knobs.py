@@ -18,7 +18,7 @@ from workbench.schema import Value
 __all__ = ["Choice", "Constraint", "Knob", "Split", "is_integer", "product_at_most"]
 
 MAX_EXTENT = 2**31 - 1
-MAX_OPTIONS = 10_000_000
+MAX_OPTIONS = 1_000_000
 
 
 def is_integer(value: object) -> TypeGuard[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
@@ -12,7 +13,7 @@ from workbench.schema import Value, Workload
 if TYPE_CHECKING:
     from workbench.space import Constraint, Space
 
-__all__ = ["Kernel"]
+__all__ = ["Kernel", "whole"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,14 @@ class Kernel:
 
     def _space_name(self, name: str | None) -> str:
         if not self.spaces or (name is not None and name not in self.spaces):
-            asked = "configuration space" if name is None else f"space {name!r}"
-            raise UsageError(f"kernel {self.name!r} has no {asked}; it has {', '.join(self.spaces) or 'none'}")
+            has = f"space {name!r}; it has {', '.join(self.spaces)}" if self.spaces else "configuration spaces"
+            raise UsageError(f"kernel {self.name!r} has no {has}")
         return next(iter(self.spaces)) if name is None else name
+
+
+def whole(workload: Workload, name: str) -> int:
+    """A parameter that is a positive whole number. Raises UsageError if it is missing or anything else."""
+    value = workload.params.get(name)
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{workload.kernel}: {name} is {value!r}; it is a whole number of at least 1")
+    return int(value)

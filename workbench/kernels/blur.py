@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.kernels.base import Kernel
+from workbench.kernels.base import Kernel, whole
 from workbench.schema import Workload
 from workbench.space import Choice, Constraint, Space
 
@@ -38,10 +38,12 @@ _GPU = Space("halide", (Choice("y_split", _TILES), Choice("x_tile", _TILES), Cho
 
 
 def _cpu(workload: Workload) -> Space:
+    whole(workload, "n")
     return _CPU
 
 
 def _gpu(workload: Workload) -> Space:
+    whole(workload, "n")
     return _GPU
 
 

@@ -63,8 +63,8 @@ def check(workload: Workload) -> dict[str, Any]:
         value, least = params[name], 0 if name == "padding" else 1
         parts = value if isinstance(value, tuple | list) and len(value) in lengths.get(name, ()) else (value,)
         if not all(is_integer(part) and part >= least for part in parts):
-            shape = "a whole number" + (f" or {' or '.join(map(str, lengths[name]))} of them" if name in lengths else "")
-            raise UsageError(f"{workload.kernel}: {name} is {value!r}; it is {shape}, each at least {least}")
+            several = f", or {' or '.join(map(str, lengths[name]))} of them" if name in lengths else ""
+            raise UsageError(f"{workload.kernel}: {name} is {value!r}; it is a whole number of at least {least}{several}")
     params["oh"], params["ow"] = output_size(params)
     if params["oh"] < 1 or params["ow"] < 1:
         raise UsageError(f"{workload.kernel}: the output would be {params['oh']} x {params['ow']}; the filter does not fit into the padded input")

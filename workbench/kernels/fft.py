@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import UsageError
-from workbench.kernels.base import Kernel
+from workbench.kernels.base import Kernel, whole
 from workbench.schema import Workload
-from workbench.space import Choice, Space, is_integer
+from workbench.space import Choice, Space
 
 __all__ = ["KERNELS", "SIZES"]
 
@@ -28,8 +28,8 @@ def _flop(params: Mapping[str, Any]) -> Any:
 
 
 def _space(workload: Workload) -> Space:
-    n = workload.params.get("n")
-    if not is_integer(n) or n < 4 or n & (n - 1):
+    n = whole(workload, "n")
+    if n < 4 or n & (n - 1):
         raise UsageError(f"fft: n is {n!r}; it is a power of two, at least 4")
     powers = tuple(2**p for p in range(1, n.bit_length()))
     return Space("halide", (Choice("s1", powers[:-1]), *(Choice(f"s{i}", powers) for i in range(2, 7))))

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.errors import UsageError
 from workbench.kernels import conv
-from workbench.kernels.base import Kernel
+from workbench.kernels.base import Kernel, whole
 from workbench.schema import Value, Workload
-from workbench.space import Choice, Constraint, Space, Split, is_integer, product_at_most
+from workbench.space import Choice, Constraint, Space, Split, product_at_most
 
 __all__ = ["KERNELS", "YOLO"]
 
@@ -61,13 +60,6 @@ def _flextensor(workload: Workload) -> Space:
     return Space("flextensor", (*spatial, *reduction, Choice("unroll_max_step", (0, 1, 512, 1500)), Choice("unroll_explicit", (0, 1))))
 
 
-def _size(workload: Workload, name: str) -> int:
-    value = workload.params.get(name)
-    if not is_integer(value) or value < 1:
-        raise UsageError(f"{workload.kernel}: {name} is {value!r}; it is a whole number, at least 1")
-    return value
-
-
 _EIGHT = tuple(range(1, 9))
 _BLOCK: Mapping[str, int | None] = {"block_size_x": None, "block_size_y": None}
 
@@ -77,8 +69,8 @@ def _convolution(workload: Workload) -> Space:
     knobs = (
         Choice("block_size_x", (1, 2, 4, 8, 16, 32, 48, 64, 96, 112, 128)),
         Choice("block_size_y", (1, 2, 4, 8, 16, 32)),
-        Choice("filter_height", (_size(workload, "kh"),)),
-        Choice("filter_width", (_size(workload, "kw"),)),
+        Choice("filter_height", (whole(workload, "kh"),)),
+        Choice("filter_width", (whole(workload, "kw"),)),
         Choice("read_only", (0, 1)),
         Choice("tile_size_x", _EIGHT),
         Choice("tile_size_y", _EIGHT),
@@ -107,8 +99,8 @@ def _milo(workload: Workload) -> Space:
         Choice("use_padding", (0, 1)),
         Choice("use_shmem", (0, 1)),
         Choice("use_cmem", (1,)),
-        Choice("filter_height", (_size(workload, "kh"),)),
-        Choice("filter_width", (_size(workload, "kw"),)),
+        Choice("filter_height", (whole(workload, "kh"),)),
+        Choice("filter_width", (whole(workload, "kw"),)),
     )
     constraints = (
         product_at_most(1024, "threads", _BLOCK),
@@ -159,6 +151,8 @@ _GEMM = Space(
 
 
 def _clblast(workload: Workload) -> Space:
+    for name in ("m", "n", "k"):
+        whole(workload, name)
     return _GEMM
 
 
