@@ -1,0 +1,138 @@
+"""What a time model sees of a row: a list of terms over the columns of a frame, evaluated by numpy here and by compiled code in `models.compiled`.
+
+A term uses the workload, the configuration and nothing else: never row order, repeat count or membership of a pool. Terms serialise to JSON, so that a
+saved model carries its own inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from workbench.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from workbench.data.datasets import Dataset
+
+__all__ = ["OPERATIONS", "Term", "aligned_terms", "columns_of", "evaluate", "log_terms", "raw_terms", "schedule_terms", "with_complexity"]
+
+Floats = npt.NDArray[np.float64]
+
+# Rows of 16 threads: on the GPUs of the matrix kernels a size costs what its next multiple of 16 costs, less when it is aligned.
+_TILE = 16
+
+# The order is the code that compiled inference uses: append, never reorder.
+OPERATIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "value": lambda a, b: a,
+    "log2": lambda a, b: np.log2(a),
+    "inverse": lambda a, b: 1 / a,
+    "is_one": lambda a, b: (a == 1).astype(float),
+    "alignment": lambda a, b: np.gcd(a.astype(np.int64), _TILE) / _TILE,
+    "padding": lambda a, b: np.log2(np.ceil(a / _TILE) * _TILE / a),
+    "overhang": lambda a, b: np.log2(np.maximum(1.0, a / b)),
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One input of a model.
+
+    Attributes:
+        operation: name in OPERATIONS: the value itself, log2, 1/a, [a = 1], gcd(a, 16)/16, log2 of the padding of a to a multiple of 16, log2 max(1, a/b).
+        column: column a.
+        second: column b, where the operation has two.
+    """
+
+    operation: str
+    column: str
+    second: str = ""
+
+    def __post_init__(self) -> None:
+        if self.operation not in OPERATIONS:
+            raise UsageError(f"no operation {self.operation!r} on columns; there are {', '.join(OPERATIONS)}")
+
+    def to_json(self) -> list[str]:
+        """[operation, column] or [operation, column, second]."""
+        return [self.operation, self.column, *([self.second] if self.second else [])]
+
+
+def columns_of(terms: Sequence[Term]) -> tuple[str, ...]:
+    """Columns that the terms read, each once, in order of first use."""
+    return tuple(dict.fromkeys(c for t in terms for c in (t.column, t.second) if c))
+
+
+def evaluate(frame: pd.DataFrame, terms: Sequence[Term]) -> Floats:
+    """Matrix [rows, terms] of a frame.
+
+    Raises:
+        DataError: a column is missing, or an input is not finite (the logarithm of zero, say).
+    """
+    missing = [c for c in columns_of(terms) if c not in frame.columns]
+    if missing:
+        raise DataError(f"the model's input {missing[0]!r} is not a column of the frame; it has {', '.join(map(str, frame.columns))}")
+    values = {c: frame[c].to_numpy(dtype=float) for c in columns_of(terms)}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.column_stack([OPERATIONS[t.operation](values[t.column], values[t.second or t.column]) for t in terms])
+    if not np.isfinite(out).all():
+        row, column = np.argwhere(~np.isfinite(out))[0]
+        term = terms[column]
+        raise DataError(
+            f"row {row}: input {term.operation}({term.column}) is {out[row, column]} for {term.column} = {values[term.column][row]}; leave that row out"
+        )
+    return out
+
+
+def with_complexity(dataset: Dataset) -> Dataset:
+    """The data set with NN+C's operation count in column `c`: the source's own column where it has one, else the kernel's f(K, H).
+
+    Raises DataError if the kernel has no complexity.
+    """
+    if "c" in dataset.frame.columns:
+        return dataset
+    if dataset.kernel.complexity is None:
+        raise DataError(f"data set {dataset.name}: kernel {dataset.kernel.name!r} has no complexity f(K, H), so NN+C has no input c")
+    from dataclasses import replace
+
+    parameters: dict[str, Any] = {p: dataset.frame[p].to_numpy(dtype=float) for p in dataset.kernel.parameters}
+    return replace(dataset, frame=dataset.frame.assign(c=dataset.kernel.complexity(parameters)))
+
+
+def raw_terms(dataset: Dataset, complexity: bool) -> list[Term]:
+    """The paper's inputs (NN+C, section III-B): sizes, densities, threads or schedule parameters, and c, as plain numbers."""
+    return [Term("value", name) for name in (*dataset.inputs, *(("c",) if complexity else ()))]
+
+
+def log_terms(dataset: Dataset, complexity: bool) -> list[Term]:
+    """The same inputs as base-2 logarithms: a product of sizes becomes a sum."""
+    return [Term("log2", name) for name in (*dataset.inputs, *(("c",) if complexity else ()))]
+
+
+def aligned_terms(dataset: Dataset, complexity: bool = True, indicators: bool = False) -> list[Term]:
+    """Logarithms and what the hardware adds to them.
+
+    On a CPU 1/threads (the parallel part of the time) and, with `indicators`, whether a density is exactly 1 (a dense code path); on a GPU how well each
+    size fills rows of 16 threads. Densities stay out on a GPU: the kernels do not look at them.
+    """
+    if dataset.device.kind == "gpu":
+        sizes = [name for name in dataset.parameters if not name.startswith("d")]
+        terms = [Term("log2", name) for name in sizes]
+        terms += [Term("log2", "c")] if complexity else []
+        # A filter of 3, 5 or 7 is no multiple of 16: only the sizes of the matrices can be aligned.
+        return terms + [Term(op, name) for name in sizes if name != "r" for op in ("alignment", "padding")]
+    terms = log_terms(dataset, complexity)
+    terms += [Term("inverse", "threads")] if "threads" in dataset.knobs else []
+    return terms + ([Term("is_one", name) for name in dataset.parameters if name.startswith("d")] if indicators else [])
+
+
+def schedule_terms(dataset: Dataset) -> list[Term]:
+    """Inputs of a schedule model: logarithms of sizes and schedule parameters, and what a schedule computes twice.
+
+    Halide's Blur computes its first stage in vectors of s1 inside tiles of s2: with s1 > s2 each tile computes s1/s2 times what it needs.
+    """
+    terms = [Term("log2", name) for name in dataset.inputs if dataset.frame[name].nunique() > 1]
+    return terms + ([Term("overhang", "s1", "s2")] if dataset.kernel.name == "blur" else [])

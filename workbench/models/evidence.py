@@ -1,0 +1,196 @@
+"""Bayesian fitting of very small networks: batched Levenberg-Marquardt with evidence regularisation and a Student-t loss.
+
+The objective of one network is  beta/2 sum_i w_i v_i r_i^2 + 1/2 sum_g alpha_g |theta_g|^2  over standardised inputs and target. The precisions alpha (a
+group per input, one for the biases, one for the output weights) and beta follow MacKay's evidence updates (Neural Computation 4, 1992), the v_i reweight
+residuals as a Student-t likelihood does, and the optimiser is Levenberg-Marquardt: with at most 75 weights the full Gauss-Newton matrix is cheap. Splits
+and restarts are one batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["EvidenceFit", "SmallNet", "fit_evidence"]
+
+
+@dataclass(frozen=True)
+class SmallNet:
+    """f(z) = [logsumexp_k(P_k z + p_k) or b] + w . tanh(W z + a), as a flat vector of parameters.
+
+    Attributes:
+        inputs: number of inputs d.
+        hidden: tanh units h.
+        terms: number K of log-linear terms; 0 gives the plain one-hidden-layer network with an output bias.
+    """
+
+    inputs: int
+    hidden: int
+    terms: int = 0
+
+    @property
+    def n_parameters(self) -> int:
+        """Fitted numbers: h(d + 2) + 1, or h(d + 2) + K(d + 1)."""
+        return self.hidden * (self.inputs + 2) + (self.terms * (self.inputs + 1) if self.terms else 1)
+
+    def split(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Views of theta [B, p]: W [B, h, d], a [B, h], w [B, h], P [B, K, d], p [B, K] (P is empty and p [B, 1] the bias when there are no terms)."""
+        d, h, k = self.inputs, self.hidden, self.terms
+        sizes = [h * d, h, h, k * d, k or 1]
+        w1, a, w2, p1, p0 = theta.split(sizes, 1)
+        return w1.unflatten(1, (h, d)), a, w2, p1.unflatten(1, (k, d)) if k else p1, p0
+
+    def value(self, theta: Tensor, z: Tensor) -> Tensor:
+        """Outputs [B, n] for parameters theta [B, p] and inputs z [B, n, d]."""
+        w1, a, w2, p1, p0 = self.split(theta)
+        out = (torch.tanh(torch.baddbmm(a[:, None], z, w1.mT)) @ w2[:, :, None])[:, :, 0]
+        return out + (torch.logsumexp(torch.baddbmm(p0[:, None], z, p1.mT), 2) if self.terms else p0)
+
+    def value_and_jacobian(self, theta: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs [B, n] and their derivatives by the parameters [B, n, p]."""
+        w1, a, w2, p1, p0 = self.split(theta)
+        b, n, d = z.shape
+        act = torch.tanh(torch.baddbmm(a[:, None], z, w1.mT))
+        slope = (1 - act * act) * w2[:, None]
+        parts = [(slope[..., None] * z[:, :, None]).reshape(b, n, -1), slope, act]
+        out = (act @ w2[:, :, None])[:, :, 0]
+        if self.terms:
+            linear = torch.baddbmm(p0[:, None], z, p1.mT)
+            share = torch.softmax(linear, 2)
+            parts += [(share[..., None] * z[:, :, None]).reshape(b, n, -1), share]
+            out = out + torch.logsumexp(linear, 2)
+        else:
+            parts.append(torch.ones(b, n, 1, dtype=z.dtype))
+            out = out + p0
+        return out, torch.cat(parts, 2)
+
+    def initial(self, batch: int, generator: torch.Generator) -> Tensor:
+        """Random starting parameters [batch, p]."""
+        d, h, k = self.inputs, self.hidden, self.terms
+        scale = [torch.full((h * d,), 1.2 / d**0.5), torch.full((h,), 0.8), torch.full((h,), 0.7 / h**0.5)]
+        scale += [torch.full((k * d,), 1 / d**0.5), torch.ones(k)] if k else [torch.full((1,), 0.1)]
+        return torch.randn(batch, self.n_parameters, generator=generator, dtype=torch.float64) * torch.cat(scale).double()
+
+    def groups(self) -> Tensor:
+        """One-hot membership [p, g] of the regularisation groups; a row of zeros is a free parameter (the output bias)."""
+        d, h, k = self.inputs, self.hidden, self.terms
+        ids = list(range(d)) * h + [d] * h + [d + 1] * h
+        ids += list(range(d + 2, 2 * d + 2)) * k + [2 * d + 2] * k if k else [-1]
+        index = torch.tensor(ids)
+        return (index[:, None] == torch.arange(int(index.max()) + 1)).double()
+
+
+@dataclass(frozen=True)
+class EvidenceFit:
+    """Result of `fit_evidence`, best restart of each problem.
+
+    Attributes:
+        theta: parameters [problems, p].
+        log_evidence: Laplace evidence of every restart, up to a constant, [problems, restarts].
+        noise: standard deviation of the standardised target's noise [problems].
+        effective: effective number of parameters [problems].
+    """
+
+    theta: Tensor
+    log_evidence: Tensor
+    noise: Tensor
+    effective: Tensor
+
+
+def _student_weights(residual: Tensor, nu: float) -> Tensor:
+    scale = 1.4826 * residual.abs().median(1, keepdim=True).values + 1e-3
+    return (nu + 1) / (nu + (residual / scale) ** 2)
+
+
+def fit_evidence(
+    net: SmallNet,
+    z: Tensor,
+    y: Tensor,
+    weight: Tensor | None = None,
+    *,
+    restarts: int = 6,
+    steps: int = 70,
+    nu: float | None = 3.0,
+    robust_from: int = 15,
+    seed: int = 0,
+) -> EvidenceFit:
+    """Fit `net` to every problem of a batch and keep the restart of highest evidence.
+
+    Args:
+        z: inputs [problems, n, d], standardised, float64.
+        y: target [problems, n], standardised.
+        weight: weight of each row [problems, n]; ones if None.
+        restarts: random starts of each problem.
+        steps: Levenberg-Marquardt steps.
+        nu: degrees of freedom of the Student-t loss, None for a Gaussian one.
+        robust_from: step at which the reweighting begins (before, the fit is too far off for residuals to mean outliers).
+        seed: of the starting points.
+    """
+    problems, n, _ = z.shape
+    z, y = z.double(), y.double()
+    weight = torch.ones_like(y) if weight is None else weight.double()
+    zb, yb, wb = (t.repeat_interleave(restarts, 0) for t in (z, y, weight))
+    batch = problems * restarts
+    # Every problem starts from the same points: its result does not depend on what else is in the batch.
+    theta = net.initial(restarts, torch.Generator().manual_seed(seed)).repeat(problems, 1)
+    member = net.groups()
+    size = member.sum(0)
+    free = int((member.sum(1) == 0).sum())
+    alpha = torch.full((batch, member.shape[1]), 0.01, dtype=torch.float64)
+    beta = torch.ones(batch, dtype=torch.float64)
+    damping = torch.full((batch,), 0.1, dtype=torch.float64)
+    out, jac = net.value_and_jacobian(theta, zb)
+    res = out - yb
+    gamma = size.expand(batch, -1)
+
+    def hessian(jacobian: Tensor, w: Tensor) -> Tensor:
+        h = jacobian.mT @ (jacobian * (beta[:, None] * w)[..., None])
+        h.diagonal(dim1=1, dim2=2).add_(alpha @ member.T)
+        return h
+
+    def objective(r: Tensor, t: Tensor, w: Tensor) -> Tensor:
+        return beta * (w * r * r).sum(1) + (alpha @ member.T * t * t).sum(1)
+
+    rows = wb
+    for step in range(steps):
+        if nu is not None and step >= robust_from:
+            rows = wb * _student_weights(res, nu)
+        h = hessian(jac, rows)
+        gradient = beta[:, None] * (jac.mT @ (rows * res)[..., None])[..., 0] + alpha @ member.T * theta
+        before = objective(res, theta, rows)
+        diagonal = h.diagonal(dim1=1, dim2=2)
+        diagonal.add_(damping[:, None] * (diagonal + 1e-6) + 1e-9)
+        factor, _ = torch.linalg.cholesky_ex(h)
+        trial = theta - torch.cholesky_solve(gradient[..., None], factor)[..., 0]
+        out, trial_jac = net.value_and_jacobian(trial, zb)
+        trial_res = out - yb
+        after = objective(trial_res, trial, rows)
+        better = (after < before) & torch.isfinite(after)
+        theta = torch.where(better[:, None], trial, theta)
+        jac = torch.where(better[:, None, None], trial_jac, jac)
+        res = torch.where(better[:, None], trial_res, res)
+        damping = torch.where(better, (damping * 0.4).clamp_min(1e-8), (damping * 4).clamp_max(1e6))
+        if step >= 10 and step % 2 == 0:
+            covariance = _inverse(hessian(jac, rows))
+            gamma = (size - alpha * (covariance.diagonal(dim1=1, dim2=2) @ member)).clamp_min(1e-3)
+            alpha = (gamma / (theta**2 @ member + 1e-8)).clamp(1e-4, 1e6)
+            spread = (rows * res * res).sum(1) + 1e-9
+            beta = ((rows.sum(1) - gamma.sum(1) - free).clamp_min(20) / spread).clamp(1e-2, 1e6)
+    h = hessian(jac, rows)
+    precision = alpha @ member.T
+    log_prior = torch.where(precision > 0, precision.clamp_min(1e-12).log(), 0).sum(1)
+    evidence = 0.5 * (-objective(res, theta, rows) + rows.sum(1) * beta.log() + log_prior - torch.linalg.slogdet(h)[1])
+    evidence = torch.where(torch.isfinite(evidence), evidence, -torch.inf).view(problems, restarts)
+    best = evidence.argmax(1) + torch.arange(problems) * restarts
+    return EvidenceFit(theta[best], evidence, beta[best].rsqrt(), gamma.sum(1)[best] + free)
+
+
+def _inverse(matrix: Tensor) -> Tensor:
+    """Inverse of symmetric positive definite matrices [B, p, p]; a hair of jitter keeps a near-singular one from stopping the batch."""
+    jitter = 1e-9 * torch.eye(matrix.shape[1], dtype=matrix.dtype)
+    factor, info = torch.linalg.cholesky_ex(matrix + jitter)
+    if bool((info > 0).any()):
+        return torch.linalg.pinv(matrix + jitter, hermitian=True)
+    return torch.cholesky_inverse(factor)
