@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from workbench.schema import Device
 
@@ -26,6 +26,7 @@ class Entry:
         knobs: columns that say which configuration.
         licence: SPDX name, or "none stated".
         notes: traits, a sentence each.
+        constants: parameters that the file does not repeat in each row, with their value.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Entry:
     knobs: tuple[str, ...]
     licence: str
     notes: tuple[str, ...] = ()
+    constants: Mapping[str, int] = field(default_factory=dict)
 
 
 # Peaks are single-precision GFLOP/s and GB/s as on the vendors' product pages and data sheets (NVIDIA at boost clock, Tesla K40c at base clock; AMD Radeon
@@ -168,4 +170,95 @@ def _halide_entries() -> list[Entry]:
     ]
 
 
-ENTRIES: Mapping[str, Entry] = {entry.name: entry for entry in [*_matrix_entries(), *_halide_entries()]}
+BENCHMARK_HUB = "AutoTuningAssociation/benchmark_hub"
+_ONE_WORKLOAD = "One workload on one device: it says how knobs act, not how sizes do."
+
+
+def _kernel_tuner(kernel: str, device: Device, path: str, rows: int, knobs: str, constants: Mapping[str, int], *notes: str) -> Entry:
+    stem = "kt-convolution-milo" if "milo" in path else f"kt-{kernel}"
+    files = ((BENCHMARK_HUB, path),)
+    notes = (_ONE_WORKLOAD, *notes)
+    return Entry(f"{stem}-{device.name}", kernel, device, files, "kernel-tuner", "", rows, tuple(constants), tuple(knobs.split()), "MIT", notes, constants)
+
+
+def _kernel_tuner_entries() -> list[Entry]:
+    old = "currently_unused/cachefiles/KernelTuner data"
+    image = {"w": 4096, "h": 4096, "kw": 15, "kh": 15}
+    cube = {"m": 4096, "n": 4096, "k": 4096}
+    plain = "block_size_x block_size_y filter_height filter_width read_only tile_size_x tile_size_y use_padding"
+    milo = "block_size_x block_size_y tile_size_x tile_size_y read_only use_padding use_shmem use_cmem filter_height filter_width"
+    gemm = "MWG NWG KWG MDIMC NDIMC MDIMA NDIMB KWI VWM VWN STRM STRN SA SB PRECISION"
+    convolutions = ((RTX_2080_TI, "RTX_2080_Ti"), (TITAN_RTX, "RTX_Titan"), (RTX_3090, "RTX_3090"))
+    milos = ((A100, "A100"), (A4000, "A4000"), (W6600, "W6600"), (W7800, "W7800"))
+    valid = "The file holds valid configurations only."
+    return [
+        *(_kernel_tuner("convolution", device, f"{old}/convolution/{file}.json.gz", 6768, plain, image) for device, file in convolutions),
+        *(_kernel_tuner("convolution", device, f"cachefiles/convolution_milo/{file}.json.gz", 4362, milo, image) for device, file in milos),
+        *(_kernel_tuner("gemm", device, f"{old}/gemm/{file}.json.gz", 17956, gemm, cube, valid) for device, file in convolutions[:2]),
+    ]
+
+
+def _tiles(**parts: int) -> tuple[str, ...]:
+    return tuple(f"tile_{axis}_{i}" for axis, count in parts.items() for i in range(count))
+
+
+_FLEXTENSOR = Entry(
+    name="titanxp-conv2d",
+    kernel="flextensor_conv2d",
+    device=TITAN_XP,
+    files=(("pku-liang/FlexTensor", "auto_schedule/train_data/TitanXp-conv2d-yolo-op1-cuda-perf-data.txt"),),
+    format="flextensor",
+    layout="",
+    rows=29571,
+    parameters=("n", "ci", "h", "w", "co", "kh", "kw", "stride", "padding"),
+    knobs=(*_tiles(f=4, y=4, x=4, c=3, r=3, s=3), "unroll_max_step", "unroll_explicit"),
+    licence="MIT",
+    notes=(
+        "Layer and knob order are inferred from the products of tiles; 29,571 of 35,877 vectors are explained.",
+        "y and x, and r and s, may be swapped.",
+        "Rows of the layer yolo14|yolo15 do not say which of the two it is (h = w = stride = -1): leave them out of workload features.",
+        "Lines of 600 and more are recommended (87% valid).",
+        "Repeats of one configuration differ by 1.22x (median): take the median of repeats.",
+        "A failure has no reason in the file; over 1,024 threads a block counts as an invalid configuration.",
+    ),
+)
+
+_AUTOTVM = [
+    Entry(
+        name="autotvm-t4-bert",
+        kernel="batch_matmul",
+        device=T4,
+        files=(("tlc-pack/TLCBench", "saved_logs/2020_01_01/autotvm/t4/bert-B1-float32.kernel.log"),),
+        format="autotvm",
+        layout="",
+        rows=6094,
+        parameters=("batch", "m", "n", "k"),
+        knobs=(*_tiles(k=3, x=4, y=4), "auto_unroll_max_step", "unroll_explicit"),
+        licence="none stated",
+        notes=(
+            "Trajectories of a tuner on dense and batched matrix products with every failure: not a uniform sample.",
+            "Each task has knobs of its own; those it lacks are empty.",
+            "dense_large_batch is slow as published.",
+        ),
+    ),
+    Entry(
+        name="tophub-cuda",
+        kernel="conv2d",
+        device=SEVERAL_GPUS,
+        files=tuple(("tlc-pack/tophub", f"tophub/cuda_v{version}.log") for version in ("0.01", "0.02", "0.03", "0.04", "0.10")),
+        format="autotvm",
+        layout="",
+        rows=860,
+        parameters=("n", "ci", "h", "w", "co", "kh", "kw", "stride_h", "stride_w", "pad_top", "pad_left", "pad_bottom", "pad_right"),
+        knobs=(*_tiles(f=4, y=4, x=4, rc=2, ry=2, rx=2, b=4), "auto_unroll_max_step", "unroll_explicit"),
+        licence="none stated",
+        notes=(
+            "Best configurations only: not training data.",
+            "Several devices (1080 Ti, Titan X, V100, TX2, Nano; column target) and several tasks (column task); knobs that a task lacks are empty.",
+            "A record that several versions of the file repeat stands once.",
+            "One record was edited by hand: its index and its knobs disagree.",
+        ),
+    ),
+]
+
+ENTRIES: Mapping[str, Entry] = {entry.name: entry for entry in [*_matrix_entries(), *_halide_entries(), *_kernel_tuner_entries(), _FLEXTENSOR, *_AUTOTVM]}

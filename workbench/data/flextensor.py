@@ -1,9 +1,10 @@
 """FlexTensor's record of conv2d on a TITAN Xp: configurations as anonymous 27-vectors, whose layer and knob order must be inferred.
 
-A line is `[[vector, ...], [milliseconds, ...]]`; `Infinity` stands for a failure. A vector is the concatenation of eight knobs in an order that changes from block to
-block of lines: 4-way tiles of n, f, y, x, 3-way tiles of c, r, s, and an unroll pair. A layer and an order explain a line if for every vector the products of its
-tiles are the layer's extents and the unroll pair is one of those FlexTensor tries. Consecutive lines with an explanation in common form a block; a block of fewer
-than three lines, or one that several orders or extents explain, is left out. y and x, and r and s, are equal in every layer, so that either may be the other.
+A line is `[[vector, ...], [milliseconds, ...]]`; `Infinity` stands for a failure. A vector is the concatenation of eight knobs in an order that changes
+from block to block of lines: 4-way tiles of n, f, y, x, 3-way tiles of c, r, s, and an unroll pair. A layer and an order explain a line if for every
+vector the products of its tiles are the layer's extents and the unroll pair is one of those FlexTensor tries. Consecutive lines with an explanation in
+common form a block; a block of fewer than three lines, or one that several orders or extents explain, is left out. y and x, and r and s, are equal in
+every layer, so that either may be the other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ import pandas as pd
 
 from workbench.data.nnc_csv import read_text
 from workbench.errors import DataError
-from workbench.schema import Status
+from workbench.kernels.conv import macs, output_size
+from workbench.kernels.recorded import YOLO
+from workbench.schema import Status, Workload
 
-__all__ = ["KNOBS", "LAYERS", "Layer", "read"]
+__all__ = ["KNOBS", "read"]
 
 WIDTH = 27
 MS_PER_S = 1e3
@@ -38,59 +40,28 @@ KNOBS = {"n": 4, "f": 4, "y": 4, "x": 4, "c": 3, "r": 3, "s": 3, "u": 2}
 COLUMNS = {knob: tuple(f"tile_{knob}_{i}" for i in range(size)) for knob, size in KNOBS.items()} | {"u": ("unroll_max_step", "unroll_explicit")}
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A convolution layer: name, input channels, input height and width, output channels, filter height and width, stride, padding."""
-
-    name: str
-    c: int
-    h: int
-    k: int
-    r: int
-    stride: int
-    pad: int
-
-    @property
-    def out(self) -> int:
-        """Output height and width."""
-        return (self.h + 2 * self.pad - self.r) // self.stride + 1
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """Loop -> number of iterations."""
-        return {"n": 1, "f": self.k, "y": self.out, "x": self.out, "c": self.c, "r": self.r, "s": self.r}
+def _extents(layer: Workload) -> dict[str, int]:
+    """Loop -> number of iterations."""
+    p = layer.params
+    height, width = output_size(p)
+    return {"n": p["n"], "f": p["co"], "y": height, "x": width, "c": p["ci"], "r": p["kh"], "s": p["kw"]}
 
 
-# The 15 distinct convolutions of YOLO's first version, batch 1.
-LAYERS = (
-    Layer("yolo1", 3, 448, 64, 7, 2, 3),
-    Layer("yolo2", 64, 112, 192, 3, 1, 1),
-    Layer("yolo3", 192, 56, 128, 1, 1, 0),
-    Layer("yolo4", 128, 56, 256, 3, 1, 1),
-    Layer("yolo5", 256, 56, 256, 1, 1, 0),
-    Layer("yolo6", 256, 56, 512, 3, 1, 1),
-    Layer("yolo7", 512, 28, 256, 1, 1, 0),
-    Layer("yolo8", 256, 28, 512, 3, 1, 1),
-    Layer("yolo9", 512, 28, 512, 1, 1, 0),
-    Layer("yolo10", 512, 28, 1024, 3, 1, 1),
-    Layer("yolo11", 1024, 14, 512, 1, 1, 0),
-    Layer("yolo12", 512, 14, 1024, 3, 1, 1),
-    Layer("yolo13", 1024, 14, 1024, 3, 1, 1),
-    Layer("yolo14", 1024, 14, 1024, 3, 2, 1),
-    Layer("yolo15", 1024, 7, 1024, 3, 1, 1),
-)
+LAYERS = tuple(YOLO.values())
+NAMES = tuple(YOLO)
+EXTENTS = tuple(_extents(layer) for layer in LAYERS)
 
-Explanation = tuple[str, int]  # knob order, index into LAYERS
+Explanation = tuple[str, int]  # knob order, place in YOLO
 
 
 def read(path: Path | str) -> pd.DataFrame:
     """Read the text file and infer layer and knob order of each block.
 
     Returns:
-        A row a vector of every explained block, in the order of the file: `layer`, `n`, `c`, `h`, `w`, `k`, `r`, `s`, `stride`, `pad`, `oh`, `ow`, `knob_order`,
-        `tile_n_0` .. `tile_s_2` (outermost first; part 2 of a 4-way tile is the thread index), `unroll_max_step`, `unroll_explicit`, `block`, `line` (from 0),
-        `slot` (place in the line), `time_s` (NaN unless ok), `status`, `error`. Where two layers have the same loops ("yolo14|yolo15"), `h`, `w` and `stride` are -1.
-        `frame.attrs["vectors"]` is the number of vectors in the file, explained or not.
+        A row a vector of every explained block, in the order of the file: `layer`, `n`, `ci`, `h`, `w`, `co`, `kh`, `kw`, `stride`, `padding`, `oh`,
+        `ow`, `knob_order`, `tile_n_0` .. `tile_s_2` (outermost first; part 2 of a 4-way tile is the thread index), `unroll_max_step`, `unroll_explicit`,
+        `gflop`, `block`, `line` (from 0), `slot` (place in the line), `time_s` (NaN unless ok), `status`, `error`. Where two layers have the same loops
+        ("yolo14|yolo15"), `h`, `w` and `stride` are -1. `frame.attrs["vectors"]` is the number of vectors in the file, explained or not.
 
     Raises:
         DataError: names file, line and value of what is wrong, or says that no block could be explained.
@@ -107,7 +78,7 @@ def read(path: Path | str) -> pd.DataFrame:
     for number, (first, last, shared) in enumerate(_blocks(explained)):
         candidates = [explanations[i] for i in np.flatnonzero(shared)]
         layers = sorted({layer for _, layer in candidates})
-        if len({tuple(LAYERS[i].extents.items()) for i in layers}) > 1 or len({order for order, _ in candidates}) > 1:
+        if len({tuple(EXTENTS[i].values()) for i in layers}) > 1 or len({order for order, _ in candidates}) > 1:
             continue
         rows = slice(rows_of[first], rows_of[last])
         parts.append(_block(vectors[rows], times[rows], candidates[0][0], layers).assign(block=np.int32(number), line=line[rows], slot=slot[rows]))
@@ -186,7 +157,7 @@ def _explanations(vectors: np.ndarray, starts: np.ndarray) -> tuple[list[Explana
             if knob == "u":
                 good = (np.isin(part[:, 0], UNROLL_STEPS) & (part[:, 1] <= 1))[:, None].repeat(len(LAYERS), axis=1)
             else:
-                good = part.astype(np.int64).prod(axis=1)[:, None] == np.array([layer.extents[knob] for layer in LAYERS])
+                good = part.astype(np.int64).prod(axis=1)[:, None] == np.array([extents[knob] for extents in EXTENTS])
             fits[knob, offset] = np.logical_and.reduceat(good, starts, axis=0)
     found: list[Explanation] = []
     columns: list[np.ndarray] = []
@@ -225,13 +196,15 @@ def _blocks(explained: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
 
 
 def _block(vectors: np.ndarray, times: np.ndarray, order: str, layers: list[int]) -> pd.DataFrame:
-    layer = LAYERS[layers[0]]
-    unsure = len(layers) > 1
-    size = -1 if unsure else layer.h
-    facts = {"n": 1, "c": layer.c, "h": size, "w": size, "k": layer.k, "r": layer.r, "s": layer.r}
-    facts |= {"stride": -1 if unsure else layer.stride, "pad": layer.pad, "oh": layer.out, "ow": layer.out}
-    data: dict[str, Any] = {"layer": "|".join(LAYERS[i].name for i in layers)}
-    data |= {name: np.int32(value) for name, value in facts.items()}
+    p, extents = LAYERS[layers[0]].params, EXTENTS[layers[0]]
+    facts = {name: p[name] for name in ("n", "ci", "h", "w", "co", "kh", "kw")}
+    # FlexTensor's layers have one stride and one padding for both directions.
+    facts |= {name: p[name][0] for name in ("stride", "padding")}  # type: ignore[index]
+    if len(layers) > 1:
+        facts |= {"h": -1, "w": -1, "stride": -1}
+    data: dict[str, Any] = {"layer": "|".join(NAMES[i] for i in layers)}
+    data |= {name: np.int32(value) for name, value in facts.items()}  # type: ignore[arg-type]
+    data |= {"oh": np.int32(extents["y"]), "ow": np.int32(extents["x"])}
     data["knob_order"] = order
     offset, at = 0, {}
     for knob in order:
@@ -242,6 +215,7 @@ def _block(vectors: np.ndarray, times: np.ndarray, order: str, layers: list[int]
     frame = pd.DataFrame(data, index=range(len(vectors)))
     ok = np.isfinite(times)
     threads = math.prod(vectors[:, at[knob] + THREAD_PART].astype(np.int64) for knob in "fyx")
+    frame["gflop"] = 2 * macs(p) / 1e9
     frame["time_s"] = np.where(ok, times, np.nan) / MS_PER_S
     # The file says only that a configuration failed; what no GPU can launch is known to be invalid.
     frame["status"] = np.where(ok, str(Status.OK), np.where(threads > MAX_THREADS, str(Status.INVALID_CONFIG), str(Status.RUN_ERROR)))

@@ -38,9 +38,9 @@ def read(path: Path | str) -> pd.DataFrame:
     """Read a cache file as a tidy frame, a row a configuration in the order of the file.
 
     Returns:
-        The file's own knobs (`tune_params_keys`) under their names, then `time_s` (the recorded label, the mean of the repeats; NaN unless ok), `time_s_median`,
-        `time_s_min`, `time_s_std` (population), `n_rep`, `compile_s`, `status` and `error` (the file's word for a failure, "" for ok). `frame.attrs` has
-        `device_name`, `kernel_name` and `problem_size`.
+        The file's own knobs (`tune_params_keys`) under their names, then `time_s` (the recorded label, the mean of the repeats; NaN unless ok),
+        `time_s_median`, `time_s_min`, `time_s_std` (population), `n_rep`, `compile_s`, `status` and `error` (the file's word for a failure, "" for ok).
+        `frame.attrs` has `device_name`, `kernel_name` and `problem_size`.
 
     Raises:
         DataError: names file, entry, field and value, or the byte offset, of what is wrong.
@@ -144,7 +144,7 @@ def _errors(path: Path, keys: Sequence[str], entries: Sequence[dict[str, Any]]) 
 
 def _milliseconds(path: Path, keys: Sequence[str], entries: Sequence[dict[str, Any]], field: str, ok: np.ndarray) -> np.ndarray:
     values = np.full(len(entries), np.nan)
-    for i in np.flatnonzero(ok):
+    for i in np.flatnonzero(ok).tolist():
         values[i] = _positive(path, keys[i], field, entries[i].get(field))
     return values
 
@@ -167,15 +167,10 @@ def _repeats(path: Path, keys: Sequence[str], entries: Sequence[dict[str, Any]],
     result = {name: np.full(len(entries), np.nan) for name in ("time_s_median", "time_s_min", "time_s_std")}
     for length in np.unique(lengths[lengths > 0]):
         rows = np.flatnonzero(lengths == length)
-        try:
-            block = np.array([lists[i] for i in rows], dtype=np.float64)
-            good = np.isfinite(block).all() and (block > 0).all() and (block <= SLOWEST_MS).all()
-        except (TypeError, ValueError):
-            good = False
-        if not good:
-            for i in rows:
-                for value in lists[i]:
-                    _positive(path, keys[i], "times", value)
+        for i in rows.tolist():
+            for value in lists[i]:
+                _positive(path, keys[i], "times", value)
+        block = np.array([lists[i] for i in rows], dtype=np.float64)
         result["time_s_median"][rows] = np.median(block, axis=1) / MS_PER_S
         result["time_s_min"][rows] = block.min(axis=1) / MS_PER_S
         result["time_s_std"][rows] = block.std(axis=1) / MS_PER_S

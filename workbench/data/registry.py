@@ -17,6 +17,7 @@ import re
 import socket
 import sys
 import threading
+import time
 import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,10 +32,12 @@ __all__ = ["ExternalFile", "cache_folder", "external_files", "fetch", "find", "l
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 20.0
+# For this long a host that did not answer is not asked again: a machine without a network answers in seconds, whatever the number of files.
+PATIENCE_SECONDS = 60.0
 FIELDS = {"repository": str, "commit": str, "path": str, "bytes": int, "sha256": str, "licence": str, "url": str}
 
 _digests: dict[tuple[str, int, int], str] = {}
-_unreachable: dict[str, str] = {}
+_unreachable: dict[str, tuple[float, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -163,15 +166,8 @@ def fetch(file: ExternalFile, *, dataset: str = "NAME", progress: bool | None = 
         return found
     if os.environ.get("WORKBENCH_OFFLINE", "") not in ("", "0"):
         raise _missing(file, dataset, "WORKBENCH_OFFLINE is set, so the network was not tried")
-    parts = urlsplit(file.url)
-    host = parts.netloc
-    if host not in _unreachable:
-        # A machine without a network answers in seconds, and once for all files of a host.
-        reason = _connection_problem(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
-        if reason:
-            _unreachable[host] = reason
-    if host in _unreachable:
-        raise _missing(file, dataset, f"the network did not work: {_unreachable[host]}")
+    if reason := _unreachable_reason(file.url):
+        raise _missing(file, dataset, f"the network did not work: {reason}")
     return _download(file, dataset, sys.stderr.isatty() if progress is None else progress)
 
 
@@ -194,6 +190,17 @@ def _download(file: ExternalFile, dataset: str, progress: bool) -> Path:
             raise DataError(f"{file.url}: downloaded bytes have sha256 {found[1]}, registered is {file.sha256}; nothing was kept") from error
         raise
     return Path(got)
+
+
+def _unreachable_reason(url: str) -> str:
+    """Why the host of a URL cannot be reached, "" if it can."""
+    parts = urlsplit(url)
+    since, reason = _unreachable.get(parts.netloc, (0.0, ""))
+    if reason and time.monotonic() - since < PATIENCE_SECONDS:
+        return reason
+    reason = _connection_problem(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+    _unreachable[parts.netloc] = (time.monotonic(), reason)
+    return reason
 
 
 def _connection_problem(scheme: str, host: str, port: int) -> str:
