@@ -291,9 +291,9 @@ class Space:
         if given.size == 0:
             return given.astype(self.dtype)
         if given.dtype.kind not in "iu":
-            wrong = next((value for value in given.tolist() if not is_integer(value)), None)
-            if wrong is not None:
-                raise SpaceError(f"space {self.name!r}: an index is a whole number from 0 to {self.size - 1}, not {wrong!r}")
+            wrong = [value for value in given.tolist() if not is_integer(value)]
+            if wrong:
+                raise SpaceError(f"space {self.name!r}: an index is a whole number from 0 to {self.size - 1}, not {wrong[0]!r}")
         low, high = given.min(), given.max()
         if low < 0 or high >= self.size:
             raise SpaceError(f"space {self.name!r}: index {low if low < 0 else high} is out of range; it has {self.size} configurations, 0 to {self.size - 1}")
