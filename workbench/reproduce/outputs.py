@@ -57,10 +57,10 @@ class Source(Protocol):
     """What `uses` needs of a data set."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
 
     @property
-    def sha256(self) -> Mapping[str, str]: ...  # noqa: D102
+    def sha256(self) -> Mapping[str, str]: ...
 
 
 S = TypeVar("S", bound=Source)

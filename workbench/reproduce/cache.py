@@ -1,0 +1,106 @@
+"""What a run depended on, so that it is not repeated: one checksum of notebook, parameters, inputs, package and lock; and the git state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from workbench.data import datasets, registry
+from workbench.errors import DataError, MissingData, NotebookError, UsageError
+from workbench.reproduce.execute import RUN_VERSION, read_notebook
+
+__all__ = ["git_state", "is_current", "read_run", "run_key"]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SUFFIXES = {".py", ".toml"}
+
+
+def run_key(root: Path, notebook: str, parameters: Mapping[str, Any], data_sets: Iterable[str]) -> str:
+    """sha256 over everything that a run's results may depend on. A notebook that cannot be read gives a key too: its run then says what is wrong."""
+    try:
+        node = read_notebook(root, notebook)
+        source: Any = [[cell.cell_type, cell.source, sorted(cell.metadata.get("tags", []))] for cell in node.cells]
+    except NotebookError as error:
+        source = str(error)
+    lock = root / "requirements.lock"
+    parts = {
+        "version": RUN_VERSION,
+        "notebook": source,
+        "parameters": dict(parameters),
+        "inputs": {name: [file.sha256 for file in datasets.files_of(name)] for name in data_sets},
+        "package": _package_digest(),
+        "lock": hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """run.json of a folder, None if there is none (no run, or one that was cut short). Raises DataError for a damaged file."""
+    path = folder / "run.json"
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not a record of a run: {error}; delete the folder and run the task again") from error
+    if not isinstance(record, dict) or record.get("version") != RUN_VERSION:
+        raise DataError(f"{path}: not a record of a run of version {RUN_VERSION}; delete the folder and run the task again")
+    return record
+
+
+def is_current(folder: Path, key: str) -> bool:
+    """Whether a folder holds a finished run with this key whose files are there, and nothing that it missed has come within reach since."""
+    try:
+        record = read_run(folder)
+    except DataError:
+        return False
+    if record is None or record.get("status") != "ok" or record.get("key") != key:
+        return False
+    files = ["notebook.ipynb", *(name for item in record["items"].values() for name in item["files"])]
+    return all((folder / name).is_file() for name in files) and not any(_reachable(name) for name in record["missing"])
+
+
+def git_state(root: Path) -> dict[str, Any]:
+    """Commit, nearest tag and whether tracked files differ from the commit (reference outputs aside); sha is None outside a repository."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    sha = git("rev-parse", "HEAD")
+    if sha is None:
+        return {"sha": None, "tag": None, "dirty": None}
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)figures", ":(exclude)RESULTS.md")
+    return {"sha": sha, "tag": git("describe", "--tags", "--abbrev=0"), "dirty": bool(changes)}
+
+
+@cache
+def _package_digest() -> str:
+    # The command line and what only runs or reports cannot change a result; what notebooks import can.
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*")):
+        place = path.relative_to(_PACKAGE)
+        beside = place.parts[0] == "cli" or (place.parts[0] == "reproduce" and place.name != "outputs.py")
+        if path.suffix in _SUFFIXES and not beside:
+            digest.update(f"{place.as_posix()}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _reachable(name: str) -> bool:
+    try:
+        for file in datasets.files_of(name):
+            registry.fetch(file, dataset=name, progress=False)
+    except (MissingData, UsageError):
+        return False
+    except DataError:
+        return True  # damaged: the run should say so
+    return True
