@@ -322,8 +322,14 @@ def _create(path: Path) -> None:
                     db.executescript(f"BEGIN; PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {STORE_VERSION}; {_TABLES} COMMIT;")
                 finally:
                     db.close()
-            with suppress(FileExistsError):
+            try:
                 os.link(fresh, path)
+            except FileExistsError:
+                pass  # another process was first
+            except OSError:
+                # Some file systems have no links. A move would overwrite, so it is left to the moment when nothing is there.
+                if not path.exists():
+                    os.rename(fresh, path)
             _sync_folder(path.parent)
     except OSError as error:
         if isinstance(error, StoreError):
