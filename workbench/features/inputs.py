@@ -134,5 +134,5 @@ def schedule_terms(dataset: Dataset) -> list[Term]:
 
     Halide's Blur computes its first stage in vectors of s1 inside tiles of s2: with s1 > s2 each tile computes s1/s2 times what it needs.
     """
-    terms = [Term("log2", name) for name in dataset.inputs if dataset.frame[name].nunique() > 1]
+    terms = [Term("log2", name) for name in dataset.inputs if np.ptp(dataset.frame[name].to_numpy(dtype=float)) > 0]
     return terms + ([Term("overhang", "s1", "s2")] if dataset.kernel.name == "blur" else [])

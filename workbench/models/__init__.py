@@ -1,1 +1,1 @@
-"""Cost models: fit, predict and update over one contract."""
+"""Cost models: recipes fit many problems at once; a fitted model predicts seconds and the mean and spread of log throughput."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +48,6 @@ class CostModel(ABC):
         """Log throughput of each row. A predicted time at or below zero counts as 1 ns."""
         time = self.predict_time_s(frame)
         return Prediction(-np.log(np.maximum(time, 1e-9)), np.full(len(time), self.noise))
-
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types that describe the fitted model whole."""
 
 
 class Recipe(ABC):

@@ -51,7 +51,7 @@ class SmallNet:
     def value_and_jacobian(self, theta: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs [B, n] and their derivatives by the parameters [B, n, p]."""
         w1, a, w2, p1, p0 = self.split(theta)
-        b, n, d = z.shape
+        b, n, _ = z.shape
         act = torch.tanh(torch.baddbmm(a[:, None], z, w1.mT))
         slope = (1 - act * act) * w2[:, None]
         parts = [(slope[..., None] * z[:, :, None]).reshape(b, n, -1), slope, act]
@@ -88,13 +88,13 @@ class EvidenceFit:
 
     Attributes:
         theta: parameters [problems, p].
-        log_evidence: Laplace evidence of every restart, up to a constant, [problems, restarts].
+        score: Laplace log evidence of every restart, up to a constant (without evidence, minus its objective), [problems, restarts].
         noise: standard deviation of the standardised target's noise [problems].
         effective: effective number of parameters [problems].
     """
 
     theta: Tensor
-    log_evidence: Tensor
+    score: Tensor
     noise: Tensor
     effective: Tensor
 
@@ -114,6 +114,7 @@ def fit_evidence(
     steps: int = 70,
     nu: float | None = 3.0,
     robust_from: int = 15,
+    evidence: bool = True,
     seed: int = 0,
 ) -> EvidenceFit:
     """Fit `net` to every problem of a batch and keep the restart of highest evidence.
@@ -126,9 +127,10 @@ def fit_evidence(
         steps: Levenberg-Marquardt steps.
         nu: degrees of freedom of the Student-t loss, None for a Gaussian one.
         robust_from: step at which the reweighting begins (before, the fit is too far off for residuals to mean outliers).
+        evidence: re-estimate the precisions; without, they stay at 0.01 and 1 (a fixed ridge), which is for ablations.
         seed: of the starting points.
     """
-    problems, n, _ = z.shape
+    problems = z.shape[0]
     z, y = z.double(), y.double()
     weight = torch.ones_like(y) if weight is None else weight.double()
     zb, yb, wb = (t.repeat_interleave(restarts, 0) for t in (z, y, weight))
@@ -172,7 +174,7 @@ def fit_evidence(
         jac = torch.where(better[:, None, None], trial_jac, jac)
         res = torch.where(better[:, None], trial_res, res)
         damping = torch.where(better, (damping * 0.4).clamp_min(1e-8), (damping * 4).clamp_max(1e6))
-        if step >= 10 and step % 2 == 0:
+        if evidence and step >= 10 and step % 2 == 0:
             covariance = _inverse(hessian(jac, rows))
             gamma = (size - alpha * (covariance.diagonal(dim1=1, dim2=2) @ member)).clamp_min(1e-3)
             alpha = (gamma / (theta**2 @ member + 1e-8)).clamp(1e-4, 1e6)
@@ -181,10 +183,11 @@ def fit_evidence(
     h = hessian(jac, rows)
     precision = alpha @ member.T
     log_prior = torch.where(precision > 0, precision.clamp_min(1e-12).log(), 0).sum(1)
-    evidence = 0.5 * (-objective(res, theta, rows) + rows.sum(1) * beta.log() + log_prior - torch.linalg.slogdet(h)[1])
-    evidence = torch.where(torch.isfinite(evidence), evidence, -torch.inf).view(problems, restarts)
-    best = evidence.argmax(1) + torch.arange(problems) * restarts
-    return EvidenceFit(theta[best], evidence, beta[best].rsqrt(), gamma.sum(1)[best] + free)
+    laplace = 0.5 * (-objective(res, theta, rows) + rows.sum(1) * beta.log() + log_prior - torch.linalg.slogdet(h)[1])
+    score = laplace if evidence else -objective(res, theta, rows)
+    score = torch.where(torch.isfinite(score), score, -torch.inf).view(problems, restarts)
+    best = score.argmax(1) + torch.arange(problems) * restarts
+    return EvidenceFit(theta[best], score, beta[best].rsqrt(), gamma.sum(1)[best] + free)
 
 
 def _inverse(matrix: Tensor) -> Tensor:
