@@ -21,7 +21,7 @@ lab: $(READY)
 	$(BIN)/jupyter lab --ip=127.0.0.1 notebooks
 
 bench: $(READY)
-	$(BIN)/python -m pytest tests/benchmarks -m "slow or not slow" --ignore-glob= --benchmark-only --benchmark-disable-gc
+	$(BIN)/python -m pytest tests/benchmarks -o addopts= --benchmark-only --benchmark-disable-gc -s
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -32,14 +32,14 @@ lint: $(READY)
 venv: $(READY)
 
 # .ready holds the lock's checksum: the environment is built once and again only when the lock changes (not when its time stamp does).
-$(READY): requirements.lock pyproject.toml FORCE
-	@if [ ! -f $@ ] || [ "$$(cat $@)" != "$$(cat requirements.lock pyproject.toml | sha256sum)" ]; then \
+$(READY): requirements.lock FORCE
+	@if [ ! -f $@ ] || [ "$$(cat $@)" != "$$(sha256sum < requirements.lock)" ]; then \
 	  command -v $(PYTHON) >/dev/null 2>&1 || { echo "CPython 3.11 not found as '$(PYTHON)': install it (python.org, pyenv, conda) or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }; \
 	  $(PYTHON) -c 'import sys; ok = sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython"; sys.exit(None if ok else f"$(PYTHON) is {sys.implementation.name} {sys.version.split()[0]}; this project needs CPython 3.11: make PYTHON=/path/to/python3.11")' || exit 1; \
 	  rm -rf .venv && $(PYTHON) -m venv .venv && \
 	  $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -r requirements.lock && \
 	  $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e . && \
-	  cat requirements.lock pyproject.toml | sha256sum > $@; \
+	  sha256sum < requirements.lock > $@; \
 	fi
 
 FORCE:
