@@ -2,17 +2,20 @@
 
 The rules were fixed before the first run and know nothing of the results:
 
-rule "effect" (a difference or a ratio; `number` is the paper's effect, `null` what no effect would be: 0, or 1 for a ratio)
-    holds                 the paper's direction, the 95% interval over tasks excludes `null`, and the effect is at least half the paper's (both counted from `null`)
+rule "effect": a difference or a ratio. `number` is the paper's effect, `null` what no effect would be (0, or 1 for a ratio); both count from `null`.
+    holds                 the paper's direction, the 95% interval over tasks excludes `null`, and the effect is at least half the paper's
     holds partly          direction and interval only
     does not hold         otherwise
     holds in direction    direction and interval, where the paper's number is not legible in our copy of its text (then nothing more can be said)
-rule "level" (a quantity such as "a MAPE of 3%"; `number` is the paper's)
-    direction "lower" or "higher": holds if the value is at the paper's number or beyond it; holds partly if the 95% interval reaches it; else does not hold
-    direction "equal": holds if the interval contains the paper's number and the value is between half and twice it; holds partly if only the second; else does not hold
-    without a legible number: shown
-rule "equal" (counts and sizes): reproduced if all `numbers` are equal, else differs
-rule "shown" (schematics and pictures, which state no number): shown
+rule "level": a quantity such as "a MAPE of 3%". `number` is the paper's.
+    direction "lower", "higher"    holds if the value is at the paper's number or beyond it; holds partly if its 95% interval reaches that number;
+                                   else does not hold
+    direction "equal"              holds if the interval contains the paper's number and the value is between half and twice it; holds partly if only
+                                   the second; else does not hold
+    no legible number              shown
+rule "equal": counts and sizes. Reproduced if all `numbers` are equal, else differs.
+rule "shown": schematics and pictures, which state no number. Shown.
+
 Any rule: a row with a `reason` cannot be tested here, and the reason names what is missing. A claim without a row is not run yet.
 """
 
@@ -108,7 +111,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the scorecard: what a notebook found about one claim. `value`, `low`, `high` are for print; `effect` with its 95% interval over tasks is what the rule sees."""
+    """A row of the scorecard: what a notebook found about one claim.
+
+    `value` with `low` and `high` is for print and for rule "level"; `effect` with its 95% interval over tasks is what rule "effect" sees.
+    """
 
     claim: str
     label: str = ""

@@ -334,7 +334,7 @@ def _locate(job: Job, error: Exception, watch: _Watch, parameters_cell: int, pla
 
 
 def _environment(job: Job, private: Path, place: Path) -> dict[str, str]:
-    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     return {
         **os.environ,
         **threads,

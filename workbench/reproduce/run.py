@@ -139,6 +139,8 @@ def _run_job(job: Job, topic: str) -> dict[str, Any]:
     """On a worker."""
     from distributed import get_worker
 
+    # nbclient leaves a task behind when a kernel is killed, of which asyncio then complains on stderr.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     worker = get_worker()
     return execute(job, lambda done, of: worker.log_event(topic, {"task": job.task, "done": done, "of": of}))
 
@@ -150,7 +152,7 @@ def _work_off(client: Any, pending: Sequence[Job], view: View, stop: Path) -> It
     client.subscribe_topic(topic, lambda event: view.cell(event[1]["task"], event[1]["done"], event[1]["of"]))
     jobs = {client.submit(_run_job, job, topic, pure=False, retries=0, key=f"{job.task}-{uuid.uuid4().hex[:8]}"): job for job in pending}
     try:
-        for future in as_completed(jobs):
+        for future in as_completed(jobs, loop=client.loop):
             job = jobs[future]
             try:
                 record = future.result()
