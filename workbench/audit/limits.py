@@ -92,9 +92,17 @@ RULES = (
 
 
 def _tile_threads(frame: pd.DataFrame) -> Ints | None:
-    """Threads of a TVM GPU schedule: part 2 of every 4-way tile is bound to threadIdx."""
+    """Threads of a TVM GPU schedule: part 2 of a 4-way tile is bound to threadIdx.
+
+    A row without part 3 has a 3-way tile, whose part 2 lies inside a thread: it counts for nothing.
+    """
     axes = [m.group(1) for c in frame.columns if (m := re.fullmatch(r"(tile_\w+)_3", str(c))) and f"{m.group(1)}_2" in frame.columns]
-    return _product(frame, *(f"{axis}_2" for axis in axes)) if axes else None
+    if not axes:
+        return None
+    threads = np.ones(len(frame), dtype=np.int64)
+    for axis in axes:
+        threads *= np.where(frame[f"{axis}_3"].notna(), _column(frame, f"{axis}_2"), 1)
+    return threads
 
 
 def exceeded(frame: pd.DataFrame, device: Device) -> dict[str, NDArray[np.bool_]]:

@@ -158,7 +158,9 @@ def _notes(report: AuditReport) -> list[str]:
         named = ", ".join(t.task for t in weak[:3]) + (", ..." if len(weak) > 3 else "")
         notes.append(f"{len(weak)} of {len(report.tasks)} tasks have R2 below {SIGNAL_MIN_R2}: {named}")
     if report.order_beyond_r2 is not None and report.order_beyond_r2 > NOTE_ORDER_R2:
-        notes.append(f"row order explains {report.order_beyond_r2:.0%} of the variance of log time beyond the inputs: times drifted while they were taken")
+        notes.append(
+            f"row order explains {report.order_beyond_r2:.0%} of the variance of log time beyond the inputs (drift, or blocks of rows under other conditions)"
+        )
     spread = report.duplicates.spread_median
     if spread is not None and spread > NOTE_SPREAD:
         notes.append(f"repeats of a configuration differ by {spread:.1f}x (median): take the median of repeats, and expect no better from a model")
