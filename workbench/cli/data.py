@@ -25,7 +25,7 @@ def list_(as_json: AsJson = False) -> None:
     """Show every data set: kernel, device, rows, licence, and whether its files are at hand."""
     from workbench.data import datasets
 
-    records = [{**datasets.describe(name), "available": _place(name)} for name in datasets.names()]
+    records = [{**datasets.describe(name), "available": _state(name)[0]} for name in datasets.names()]
     if as_json:
         _print_json(records)
         return
@@ -67,17 +67,15 @@ def fetch(names: Names = None, everything: Annotated[bool, typer.Option("--all",
 
 @app.command(epilog="Example: workbench data verify nnc-mm-i5-500")
 def verify(names: Names = None) -> None:
-    """Check the files at hand against their sha256, of all data sets if none is named; never uses the network. Fails if one is wrong, or a named one missing."""
+    """Check the files at hand against their sha256, of all data sets if none is named; never uses the network. Fails if one is wrong or a named one missing."""
     from workbench.data import datasets
 
     files = {name: datasets.files_of(name) for name in names or datasets.names()}
     wrong, absent = [], []
     for name in files:
-        try:
-            state = _place(name)
-        except DataError as error:
-            wrong.append(str(error))
-            state = "WRONG"
+        state, reason = _state(name)
+        if reason:
+            wrong.append(reason)
         if state == "missing":
             absent.append(name)
         print(f"{name}: {state}")
@@ -132,6 +130,14 @@ def import_(
         partial.unlink(missing_ok=True)
     ok = int((frame["status"] == "ok").sum())
     print(f"{output}: {len(frame):,} rows, {ok:,} ok, {len(frame) - ok:,} failed")
+
+
+def _state(name: str) -> tuple[str, str]:
+    """Where the files of a data set are and "", or "WRONG" and what is wrong with one."""
+    try:
+        return _place(name), ""
+    except DataError as error:
+        return "WRONG", str(error)
 
 
 def _place(name: str) -> str:

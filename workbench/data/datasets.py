@@ -134,7 +134,8 @@ def load_dataset(name: str) -> Dataset:
     else:
         folder = _own()[name]
         header = local.read_header(folder)
-        key = (name, str(folder), *header["sha256"].values())
+        local.verify_files(folder, header)
+        key = (name, str(folder), repr(header))
         if key not in _loaded:
             _loaded[key] = _build_own(name, folder, header)
     return dataclasses.replace(_loaded[key], frame=_loaded[key].frame.copy(deep=False))
