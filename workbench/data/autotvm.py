@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.data.nnc_csv import read_text
+from workbench.data.text import read_text
 from workbench.errors import DataError
 from workbench.schema import Status
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbench.data.nnc_csv import read_text
+from workbench.data.text import read_text
 from workbench.errors import DataError
 from workbench.kernels.conv import macs, output_size
 from workbench.kernels.recorded import YOLO

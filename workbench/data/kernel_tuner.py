@@ -6,11 +6,9 @@ field instead of a number; here it becomes a `Status` and its time stays empty.
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import warnings
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from workbench.data.text import read_text
 from workbench.errors import DataError
 from workbench.schema import Status
 
@@ -49,7 +48,7 @@ def read(path: Path | str) -> pd.DataFrame:
         UserWarning: a torn last entry was left out.
     """
     path = Path(path)
-    document = _document(path, _text(path))
+    document = _document(path, read_text(path))
     knobs = document.get("tune_params_keys")
     cache = document.get("cache")
     if not isinstance(knobs, list) or not knobs or not all(isinstance(knob, str) for knob in knobs):
@@ -71,22 +70,6 @@ def read(path: Path | str) -> pd.DataFrame:
     frame["error"] = errors
     frame.attrs = {name: document.get(name) for name in ("device_name", "kernel_name", "problem_size")}
     return frame
-
-
-def _text(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    if raw[:2] == b"\x1f\x8b":
-        try:
-            raw = gzip.decompress(raw)
-        except (EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{path}: the gzip stream is cut or damaged ({len(raw)} bytes): {error}") from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start} is not UTF-8 text; the file is damaged or of another format") from error
 
 
 def _document(path: Path, text: str) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from workbench.data.text import read_text
 from workbench.errors import DataError, UsageError
 
-__all__ = ["LAYOUTS", "Layout", "layout_of", "read", "read_text"]
+__all__ = ["LAYOUTS", "Layout", "layout_of", "read"]
 
 Columns = Mapping[str, np.ndarray]
 
@@ -127,16 +128,6 @@ def read(path: Path | str, layout: str | None = None) -> pd.DataFrame:
     if not lines:
         raise DataError(f"{path}: the file is empty; expected lines of {len(LAYOUTS[name].columns)} columns ({', '.join(LAYOUTS[name].columns)})")
     return _frame(path, lines, LAYOUTS[name])
-
-
-def read_text(path: Path) -> str:
-    """Text of a UTF-8 file with or without a byte-order mark. Raises DataError naming the byte offset of what is not UTF-8, or why the file cannot be read."""
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start} is not UTF-8 text; the file is damaged or of another format") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _frame(path: Path, lines: list[str], layout: Layout) -> pd.DataFrame:
