@@ -50,6 +50,8 @@ _INPUTS = {"mm": 5, "mv": 3, "mc": 4, "mp": 5, "blur": 5, "blur_gpu": 4, "fft": 
 # Adam's learning rate and epochs in the authors' code.
 _SCHEDULE = {("mm", "cpu"): (1e-4, 30_000), ("mv", "cpu"): (1e-3, 30_000), ("mm", "gpu"): (1e-3, 30_000), ("mv", "gpu"): (1e-3, 30_000)}
 _OTHERWISE = (1e-2, 10_000)
+# Seconds of the unit in which the authors' files, and so their networks, have their times.
+_UNIT = {"fft": 1e-6}
 
 
 def layer_sizes(kernel: str, kind: str, complexity: bool = True, unconstrained: bool = False) -> tuple[int, ...]:
@@ -85,7 +87,7 @@ class Network(CostModel):
         layers: sizes from input to output.
         weights: flat parameters [p], float32.
         centre, scale: mean and deviation of the inputs over the training rows [d].
-        out_centre, out_scale: of the target; 0 and 1 for raw seconds.
+        out_centre, out_scale: of the target; 0 and the file's unit in seconds for raw times.
         log: whether the target is the natural logarithm of seconds.
         checkpoints: parameters at intermediate epochs [k, p], for `published_mape`.
     """
@@ -184,7 +186,7 @@ class _NetworkRecipe(Recipe, ABC):
         x = evaluate(dataset.frame.iloc[rows], terms)
         time = targets(dataset, rows)
         target = np.log(time) if self.log else time
-        out = (float(target.mean()), float(target.std()) or 1.0) if self.log else (0.0, 1.0)
+        out = (float(target.mean()), float(target.std()) or 1.0) if self.log else (0.0, _UNIT.get(dataset.kernel.name, 1.0))
         centre, scale = x.mean(0), _deviation(x)
         return _Prepared(terms, layers, centre, scale, (x - centre) / scale, (target - out[0]) / out[1], *out, self.options(dataset))
 
