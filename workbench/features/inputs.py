@@ -70,19 +70,24 @@ def evaluate(frame: pd.DataFrame, terms: Sequence[Term]) -> Floats:
     """Matrix [rows, terms] of a frame.
 
     Raises:
-        DataError: a column is missing, or an input is not finite (the logarithm of zero, say).
+        DataError: a column is missing, or a value or an input is not finite (the logarithm of zero, say).
     """
     missing = [c for c in columns_of(terms) if c not in frame.columns]
     if missing:
         raise DataError(f"the model's input {missing[0]!r} is not a column of the frame; it has {', '.join(map(str, frame.columns))}")
     values = {c: frame[c].to_numpy(dtype=float) for c in columns_of(terms)}
+    # Some operations make a number of anything (is NaN equal to 1? no), so the values are looked at, not only what comes of them.
+    for column, given in values.items():
+        if not np.isfinite(given).all():
+            row = int(np.flatnonzero(~np.isfinite(given))[0])
+            raise DataError(f"row {row}: {column} is {given[row]}, which is no input for a model; leave that row out")
     with np.errstate(divide="ignore", invalid="ignore"):
         out = np.column_stack([OPERATIONS[t.operation](values[t.column], values[t.second or t.column]) for t in terms])
     if not np.isfinite(out).all():
-        row, column = np.argwhere(~np.isfinite(out))[0]
-        term = terms[column]
+        row, place = np.argwhere(~np.isfinite(out))[0]
+        term = terms[place]
         raise DataError(
-            f"row {row}: input {term.operation}({term.column}) is {out[row, column]} for {term.column} = {values[term.column][row]}; leave that row out"
+            f"row {row}: input {term.operation}({term.column}) is {out[row, place]} for {term.column} = {values[term.column][row]}; leave that row out"
         )
     return out
 

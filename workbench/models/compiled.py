@@ -159,7 +159,7 @@ def _kernel() -> Callable[[Ints, Floats, Floats, Floats], None]:
     except Exception:
         # The cache only saves time: no writable folder, a full disk or a damaged file must not stop a prediction. A real fault shows again below.
         compiled = numba.njit(signature, **options)(_interpret)
-    return compiled  # type: ignore[no-any-return]
+    return compiled
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,19 +54,15 @@ def save_model(model: CostModel, path: Path | str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with part.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp's files are its owner's alone; a model is as readable as any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(part, 0o666 & ~mask)
-        os.replace(part, path)
+        part.replace(path)
     except BaseException:
-        Path(part).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 
@@ -215,7 +210,7 @@ def _compact(fields: _Fields) -> CostModel:
         fields.numbers("scale", d, positive=True),
         fields.number("out_centre"),
         fields.number("out_scale", positive=True),
-        fields.number("noise", positive=True),
+        fields.number("noise"),
     )
 
 
