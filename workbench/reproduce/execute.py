@@ -130,6 +130,8 @@ def execute(job: Job, progress: Progress = lambda done, of: None) -> dict[str, A
     run.json is written last and whole: a folder without it is a run that was cut short. An interrupted run has none.
     """
     started, clock = datetime.now(UTC), time.monotonic()
+    if job.stop.exists():
+        return {"task": job.task, "status": "interrupted", "wall_s": 0.0}
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     watch = _Watch(job, progress)

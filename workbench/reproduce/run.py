@@ -7,7 +7,6 @@ import fcntl
 import logging
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,7 +145,7 @@ def _run_job(job: Job, topic: str) -> dict[str, Any]:
 
 
 def _work_off(client: Any, pending: Sequence[Job], view: View, stop: Path) -> Iterator[dict[str, Any]]:
-    from distributed import as_completed
+    from distributed import as_completed, wait
 
     topic = f"workbench-{uuid.uuid4().hex}"
     client.subscribe_topic(topic, lambda event: view.cell(event[1]["task"], event[1]["done"], event[1]["of"]))
@@ -161,18 +160,11 @@ def _work_off(client: Any, pending: Sequence[Job], view: View, stop: Path) -> It
             view.end(job.task, record)
             yield record
     except KeyboardInterrupt:
-        # Workers on other machines cannot be reached by a signal: they look for this file.
+        # A signal reaches neither a thread that waits for a kernel nor another machine; each notebook's run looks for this file, so all end soon.
         stop.touch()
-        client.cancel([future for future in jobs if future.status == "pending" and not future.done()])
         with contextlib.suppress(Exception):
-            _await_stop(client)
+            wait(list(jobs), timeout=10)
         raise
-
-
-def _await_stop(client: Any) -> None:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and any(client.processing().values()):
-        time.sleep(0.1)
 
 
 @contextlib.contextmanager
@@ -201,6 +193,8 @@ def _cluster(scheduler: str | None, workers: int, dashboard: bool) -> Iterator[A
             dashboard_address="127.0.0.1:0" if dashboard else None,
             memory_limit=0,
             silence_logs=logging.CRITICAL,
+            # A terminal sends Ctrl-C to every process of the group; the runner alone answers it.
+            preload="import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
         )
         with cluster, Client(cluster, set_as_default=False) as client:
             if dashboard:
