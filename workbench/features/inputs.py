@@ -95,7 +95,7 @@ def evaluate(frame: pd.DataFrame, terms: Sequence[Term]) -> Floats:
 def with_complexity(dataset: Dataset) -> Dataset:
     """The data set with NN+C's operation count in column `c`: the source's own column where it has one, else the kernel's f(K, H).
 
-    Raises DataError if the kernel has no complexity.
+    Raises DataError if the kernel has no complexity, or a column that it needs is missing.
     """
     if "c" in dataset.frame.columns:
         return dataset
@@ -103,6 +103,9 @@ def with_complexity(dataset: Dataset) -> Dataset:
         raise DataError(f"data set {dataset.name}: kernel {dataset.kernel.name!r} has no complexity f(K, H), so NN+C has no input c")
     from dataclasses import replace
 
+    missing = [p for p in dataset.kernel.parameters if p not in dataset.frame.columns]
+    if missing:
+        raise DataError(f"data set {dataset.name}: no column {missing[0]!r}, which the complexity of kernel {dataset.kernel.name!r} needs")
     parameters: dict[str, Any] = {p: dataset.frame[p].to_numpy(dtype=float) for p in dataset.kernel.parameters}
     return replace(dataset, frame=dataset.frame.assign(c=dataset.kernel.complexity(parameters)))
 
