@@ -100,6 +100,16 @@ def test_short_blocks_and_unexplained_lines_are_left_out(tmp_path, two_blocks):
     assert frame.attrs["vectors"] == 28 + 5
 
 
+def test_blocks_that_several_orders_explain_are_left_out(tmp_path, two_blocks):
+    """A filter of 1 x 1 beside the batch of 1: ten ones, in which n, r and s could begin anywhere."""
+    rng = np.random.default_rng(4)
+    unsure = [line("nrsuyfxc", 2, rng, [1.0, 2.0]) for _ in range(6)]
+    frame = flextensor.read(write(tmp_path, [*unsure, *two_blocks]))
+    assert list(frame.groupby("block", sort=False)["layer"].first().items()) == [(1, "yolo1"), (2, "yolo4")]
+    with pytest.raises(DataError, match="none of the 12 vectors"):
+        flextensor.read(write(tmp_path, unsure))
+
+
 def test_layers_with_the_same_loops_stay_unnamed(tmp_path):
     rng = np.random.default_rng(2)
     frame = flextensor.read(write(tmp_path, [line(ORDER_1, 13, rng, [1.0, 2.0]) for _ in range(12)]))

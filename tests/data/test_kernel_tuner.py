@@ -32,7 +32,7 @@ def document(*entries: dict[str, object]) -> dict[str, object]:
 
 
 GOOD = document(
-    entry(16, 1, 2.0, [1.0, 2.0, 3.0]),
+    entry(16, 1, 3.0, [1.0, 2.0, 6.0]),
     entry(16, 2, "CompilationFailedConfig"),
     entry(32, 1, 4.5, [4.0, 5.0]),
     entry(32, 2, "RuntimeFailedConfig"),
@@ -59,10 +59,10 @@ def test_times_become_seconds_and_failures_statuses(tmp_path):
     assert list(frame.columns) == [*KNOBS, "time_s", "time_s_median", "time_s_min", "time_s_std", "n_rep", "compile_s", "status", "error"]
     assert list(frame["status"]) == ["ok", "compile_error", "ok", "run_error", "invalid_config", "ok"]
     assert list(frame["error"]) == ["", "CompilationFailedConfig", "", "RuntimeFailedConfig", "InvalidConfig", ""]
-    np.testing.assert_array_equal(frame["time_s"], [0.002, np.nan, 0.0045, np.nan, np.nan, 0.007])
+    np.testing.assert_array_equal(frame["time_s"], [0.003, np.nan, 0.0045, np.nan, np.nan, 0.007])
     np.testing.assert_array_equal(frame["time_s_median"], [0.002, np.nan, 0.0045, np.nan, np.nan, np.nan])
     np.testing.assert_array_equal(frame["time_s_min"], [0.001, np.nan, 0.004, np.nan, np.nan, np.nan])
-    np.testing.assert_allclose(frame["time_s_std"], [np.sqrt(2 / 3) / 1e3, np.nan, 0.0005, np.nan, np.nan, np.nan])
+    np.testing.assert_allclose(frame["time_s_std"], [np.sqrt(14 / 3) / 1e3, np.nan, 0.0005, np.nan, np.nan, np.nan])
     assert list(frame["n_rep"]) == [3, 0, 2, 0, 0, 0]
     assert (frame["compile_s"] == 0.25).all()
     assert list(frame["block"]) == [16, 16, 32, 32, 64, 64]
