@@ -5,8 +5,9 @@ PROFILE ?= standard
 PIP_FLAGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: reproduce test test-all lab bench lint venv clean
+.PHONY: reproduce test test-all lab bench lint third-party venv clean
 
 reproduce: $(READY)
 	$(BIN)/workbench reproduce --profile $(PROFILE)
@@ -29,18 +30,28 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Writes THIRD_PARTY.md anew, after a change of the lock or of data/external.toml.
+third-party: $(READY)
+	$(BIN)/python tests/third_party.py
+
 venv: $(READY)
 
-# .ready holds the lock's checksum: the environment is built once and again only when the lock changes (not when its time stamp does).
+# .ready is written last and holds what the environment was built from: this folder (scripts know their path, so a copied .venv is none) and the lock.
+# So it is built once, and again when the lock has changed or a build was cut short. A second make waits for the lock file to be free.
+STAMP := { echo "$(CURDIR)"; cat requirements.lock; }
+
 $(READY): requirements.lock FORCE
-	@if [ ! -f $@ ] || [ "$$(cat $@)" != "$$(sha256sum < requirements.lock)" ]; then \
-	  command -v $(PYTHON) >/dev/null 2>&1 || { echo "CPython 3.11 not found as '$(PYTHON)': install it (python.org, pyenv, conda) or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }; \
-	  $(PYTHON) -c 'import sys; ok = sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython"; sys.exit(None if ok else f"$(PYTHON) is {sys.implementation.name} {sys.version.split()[0]}; this project needs CPython 3.11: make PYTHON=/path/to/python3.11")' || exit 1; \
-	  rm -rf .venv && $(PYTHON) -m venv .venv && \
-	  $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -r requirements.lock && \
-	  $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e . && \
-	  sha256sum < requirements.lock > $@; \
-	fi
+	@exec 9<requirements.lock; \
+	if command -v flock >/dev/null 2>&1; then flock -n 9 || { echo "Another make is building .venv: waiting for it." >&2; flock 9; }; fi; \
+	if [ -x $(BIN)/python ] && $(STAMP) | cmp -s - $@; then exit 0; fi; \
+	found=$$($(PYTHON) -c 'import sys; print(sys.implementation.name, "%d.%d" % sys.version_info[:2])' 2>&1); \
+	if [ "$$found" != "cpython 3.11" ]; then \
+	  echo "CPython 3.11 is needed, and '$(PYTHON)' gives: $$found" >&2; \
+	  echo "Install it (python.org; pyenv install 3.11; conda create -n python311 python=3.11) or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; \
+	fi; \
+	rm -f $@ && rm -rf .venv && $(PYTHON) -m venv .venv && $(STAMP) > $@.partial && \
+	  $(PIP) -r requirements.lock && $(PIP) --no-deps --no-build-isolation -e . && mv $@.partial $@ || \
+	  { echo "The environment .venv is not complete (the reason stands above); the next make builds it anew." >&2; exit 1; }
 
 FORCE:
 
