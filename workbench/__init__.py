@@ -30,11 +30,11 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(_LAZY[name]), name)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("workbench"):
+        if error.name is None or error.name.partition(".")[0] == "workbench":
             raise
         from workbench.errors import MissingPackage
 
-        raise MissingPackage(f"workbench.{name} needs the package {error.name!r}, which is not installed; run: pip install {error.name}") from error
+        raise MissingPackage.needed_by(f"workbench.{name}", error) from error
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 __all__ = ["DataError", "MissingData", "MissingPackage", "NotebookError", "SpaceError", "StoreError", "UsageError", "WorkbenchError"]
 
 
+# Packages whose module has another name than what pip installs.
+_PIP_NAMES = {"sklearn": "scikit-learn", "tvm": "apache-tvm", "xgboost": "xgboost-cpu"}
+
+
 class WorkbenchError(Exception):
     """Base of every error that the user can act on."""
 
@@ -30,6 +34,13 @@ class MissingData(WorkbenchError, FileNotFoundError):
 
 class MissingPackage(WorkbenchError, ImportError):
     """A heavy package that is not installed (says the pip command)."""
+
+    @classmethod
+    def needed_by(cls, what: str, error: ModuleNotFoundError) -> MissingPackage:
+        """The error for `what` (such as "workbench.Dataset") when Python found no module."""
+        module = (error.name or "").partition(".")[0]
+        package = _PIP_NAMES.get(module, module)
+        return cls(f"{what} needs the package {package!r}, which is not installed; run: pip install {package}", name=error.name)
 
 
 class StoreError(WorkbenchError, OSError):

@@ -49,8 +49,7 @@ class OneLineErrors(TyperGroup):
         except ModuleNotFoundError as error:
             if not error.name or error.name.partition(".")[0] == "workbench":
                 raise
-            package = error.name.partition(".")[0]
-            code = _complain(str(MissingPackage(f"this command needs the package {package!r}, which is not installed; run: pip install {package}")), 2)
+            code = _complain(str(MissingPackage.needed_by("this command", error)), 2)
         sys.exit(code if isinstance(code, int) else 0)
 
 
