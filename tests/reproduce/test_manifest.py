@@ -40,7 +40,7 @@ def test_selection() -> None:
     manifest = load_manifest()
     assert [task.name for task in manifest.select(["nnc-mape", "explore-*"])] == ["nnc-mape", "explore-dataset-audit"]
     assert len(manifest.select()) == len(manifest.tasks)
-    with pytest.raises(UsageError, match="no task 'nnc-map'.*nnc-mape"):
+    with pytest.raises(UsageError, match=r"no task 'nnc-map'.*nnc-mape"):
         manifest.select(["nnc-map"])
     with pytest.raises(UsageError, match="smoke, standard, paper"):
         manifest.profile("fast")
@@ -65,5 +65,5 @@ def test_faults_name_the_place(tmp_path: Path, text: str, message: str) -> None:
 
 def test_an_input_that_matches_nothing_is_named(tmp_path: Path) -> None:
     task = load_manifest(write(tmp_path, HEAD + '[tasks.a]\nnotebook = "a.ipynb"\ninputs = ["nnc-mm-i5-50"]\n')).tasks["a"]
-    with pytest.raises(UsageError, match="'nnc-mm-i5-50'.*close: nnc-mm-i5-500"):
+    with pytest.raises(UsageError, match=r"'nnc-mm-i5-50'.*close: nnc-mm-i5-500"):
         task.data_sets(["nnc-mm-i5-500"])

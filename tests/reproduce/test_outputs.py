@@ -87,7 +87,7 @@ def test_mistakes_in_rows_are_refused(tmp_path: Path) -> None:
     out.table("table06", pd.DataFrame({"a": [1]}), title="t")
     with pytest.raises(UsageError, match="given twice"):
         out.figure("table06", picture(), title="t")
-    with pytest.raises(UsageError, match="close: nnc.table06"):
+    with pytest.raises(UsageError, match=r"close: nnc\.table06"):
         out.row("nnc.table6", value=1)
     with pytest.raises(UsageError, match="or the reason"):
         out.row("nnc.table06")

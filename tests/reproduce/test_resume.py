@@ -16,13 +16,14 @@ from typing import Any
 
 import psutil
 import pytest
-
 from small_project import CLOSE, OPEN, Project
+
 from workbench.errors import UsageError
 from workbench.reproduce import run
 from workbench.reproduce.cache import is_current, run_key
-from workbench.reproduce.execute import Job, execute
+from workbench.reproduce.execute import execute
 from workbench.reproduce.manifest import load_manifest
+from workbench.reproduce.record import Job
 
 # Waits as long as a file called `wait` stands beside the notebook, and says which process it is.
 SLOW = "import os, time\nfrom pathlib import Path\nPath('pid').write_text(str(os.getpid()))\nwhile Path('wait').exists():\n    time.sleep(0.05)"
@@ -37,7 +38,17 @@ class Quiet:
 
 
 def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from workbench.cli import main; main()", "reproduce", "--profile", "smoke", "--manifest", str(project.manifest), *arguments]
+    command = [
+        sys.executable,
+        "-c",
+        "from workbench.cli import main; main()",
+        "reproduce",
+        "--profile",
+        "smoke",
+        "--manifest",
+        str(project.manifest),
+        *arguments,
+    ]
     environment = {**os.environ, "WORKBENCH_ROOT": str(project.root), "WORKBENCH_OFFLINE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -103,6 +114,7 @@ def test_interrupted_runs_leave_nothing_behind_and_go_on(project: Callable[..., 
     assert [status(here, task) for task in ("quick", "slow", "broken")] == ["ok", "ok", "failed"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_to_the_runner_alone_ends_its_kernels(project: Callable[..., Project]) -> None:
     here = project()
     here.add("slow", OPEN, SLOW, CLOSE)
@@ -124,7 +136,7 @@ def test_what_makes_a_run_stale(project: Callable[..., Project], monkeypatch: py
     monkeypatch.setenv("WORKBENCH_ROOT", str(here.root))
     (here.root / "requirements.lock").write_text("numpy==1\n")
 
-    def key(parameters: Mapping[str, Any] = {"x": 1}, inputs: Sequence[str] = ("nnc-mm-i5-500",)) -> str:  # noqa: B006
+    def key(parameters: Mapping[str, Any] = {"x": 1}, inputs: Sequence[str] = ("nnc-mm-i5-500",)) -> str:
         return run_key(here.root, "notebooks/demo.ipynb", parameters, inputs)
 
     first = key()

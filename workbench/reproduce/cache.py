@@ -11,46 +11,35 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data import datasets, registry
-from workbench.errors import DataError, MissingData, NotebookError, UsageError
-from workbench.reproduce.execute import RUN_VERSION, read_notebook
+from workbench.errors import DataError, MissingData, UsageError
+from workbench.reproduce.record import RUN_VERSION, read_run
 
-__all__ = ["git_state", "is_current", "read_run", "run_key"]
+__all__ = ["git_state", "is_current", "run_key"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SUFFIXES = {".py", ".toml"}
+# What only runs, judges or reports cannot change what a notebook finds.
+_BESIDE = {
+    f"reproduce/{name}"
+    for name in (
+        *("cache.py", "claims.py", "claims.toml", "execute.py", "manifest.py", "manifest.toml", "progress.py"),
+        *("record.py", "report.py", "run.py", "scorecard.py", "whereabouts.py"),
+    )
+}
 
 
 def run_key(root: Path, notebook: str, parameters: Mapping[str, Any], data_sets: Iterable[str]) -> str:
     """sha256 over everything that a run's results may depend on. A notebook that cannot be read gives a key too: its run then says what is wrong."""
-    try:
-        node = read_notebook(root, notebook)
-        source: Any = [[cell.cell_type, cell.source, sorted(cell.metadata.get("tags", []))] for cell in node.cells]
-    except NotebookError as error:
-        source = str(error)
     lock = root / "requirements.lock"
     parts = {
         "version": RUN_VERSION,
-        "notebook": source,
+        "notebook": _source(root / notebook),
         "parameters": dict(parameters),
         "inputs": {name: [file.sha256 for file in datasets.files_of(name)] for name in data_sets},
         "package": _package_digest(),
         "lock": hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
-
-
-def read_run(folder: Path) -> dict[str, Any] | None:
-    """run.json of a folder, None if there is none (no run, or one that was cut short). Raises DataError for a damaged file."""
-    path = folder / "run.json"
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a record of a run: {error}; delete the folder and run the task again") from error
-    if not isinstance(record, dict) or record.get("version") != RUN_VERSION:
-        raise DataError(f"{path}: not a record of a run of version {RUN_VERSION}; delete the folder and run the task again")
-    return record
 
 
 def is_current(folder: Path, key: str) -> bool:
@@ -82,15 +71,26 @@ def git_state(root: Path) -> dict[str, Any]:
     return {"sha": sha, "tag": git("describe", "--tags", "--abbrev=0"), "dirty": bool(changes)}
 
 
+def _source(path: Path) -> Any:
+    # Cells, their kinds and tags; not outputs, execution counts and ids, which JupyterLab changes without changing what runs.
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    try:
+        cells = json.loads(text)["cells"]
+        return [[cell["cell_type"], "".join(cell["source"]), sorted(cell["metadata"].get("tags", []))] for cell in cells]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return text
+
+
 @cache
 def _package_digest() -> str:
-    # The command line and what only runs or reports cannot change a result; what notebooks import can.
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*")):
-        place = path.relative_to(_PACKAGE)
-        beside = place.parts[0] == "cli" or (place.parts[0] == "reproduce" and place.name != "outputs.py")
-        if path.suffix in _SUFFIXES and not beside:
-            digest.update(f"{place.as_posix()}\0".encode())
+        place = path.relative_to(_PACKAGE).as_posix()
+        if path.suffix in _SUFFIXES and not place.startswith("cli/") and place not in _BESIDE:
+            digest.update(f"{place}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
