@@ -104,6 +104,8 @@ def test_faults_are_named() -> None:
         with_complexity(replace(MM, kernel=replace(MM.kernel, complexity=None)))
     with pytest.raises(DataError, match="no column 'k'"):
         with_complexity(replace(MM, frame=MM.frame.drop(columns="k")))
+    with pytest.raises(DataError, match="its input 'd2' is not a column"):
+        schedule_terms(replace(MM, frame=MM.frame.drop(columns="d2")))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -53,9 +53,14 @@ class LinearRegressionC(Recipe):
         models: list[CostModel] = []
         for problem in problems:
             dataset, rows = with_complexity(problem[0]), problem[1]
-            terms = self._terms(problem)
-            fit = LinearRegression().fit(evaluate(dataset.frame.iloc[rows], terms), targets(dataset, rows))
-            models.append(LinearModel(self.name, tuple(terms), np.asarray(fit.coef_), float(fit.intercept_)))
+            terms, seconds = self._terms(problem), targets(dataset, rows)
+            x = evaluate(dataset.frame.iloc[rows], terms)
+            # Standardised first: the library drops directions whose singular value is below 1e-6 of the largest, and beside a count of 1e9 that would be
+            # every density and thread count.
+            centre, scale = x.mean(0), np.where(np.ptp(x, axis=0) > 0, x.std(0), 1.0)
+            fit = LinearRegression().fit((x - centre) / scale, seconds)
+            weights = np.asarray(fit.coef_) / scale
+            models.append(LinearModel(self.name, tuple(terms), weights, float(fit.intercept_ - weights @ centre)))
         return models
 
 
