@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import psutil
 import pytest
 from small_project import CLOSE, OPEN, Project
 
-from workbench.errors import UsageError
+from workbench.errors import MissingPackage, UsageError
 from workbench.reproduce import run
 from workbench.reproduce.cache import is_current, run_key
 from workbench.reproduce.execute import execute
@@ -78,6 +79,9 @@ def test_interrupted_runs_leave_nothing_behind_and_go_on(project: Callable[..., 
         wait_for(lambda: pid.exists() and pid.read_text() and (here.folder("quick") / "run.json").exists(), "both notebooks under way")
         children = psutil.Process(process.pid).children(recursive=True)
         assert int(pid.read_text()) in [child.pid for child in children]
+        connections = [one for each in (psutil.Process(process.pid), *children) for one in each.net_connections("tcp")]
+        listening = [one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN]
+        assert set(listening) == {"127.0.0.1"}
         return process, children
 
     # Ctrl-C, as a terminal sends it: to the whole process group.
@@ -230,6 +234,9 @@ def test_another_cluster_and_force(project: Callable[..., Project]) -> None:
         run.reproduce(here.root, manifest, "smoke", manifest.select(), Quiet(), scheduler="nowhere", force=True)
     with pytest.raises(UsageError, match="--jobs is 0"):
         run.reproduce(here.root, manifest, "smoke", manifest.select(), Quiet(), jobs=0)
+    if importlib.util.find_spec("bokeh") is None:
+        with pytest.raises(MissingPackage, match="pip install bokeh"):
+            run.reproduce(here.root, manifest, "smoke", manifest.select(), Quiet(), dashboard=True)
 
 
 def test_a_worker_that_dies_fails_its_notebook_only(project: Callable[..., Project]) -> None:

@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,55 +33,13 @@ from traitlets.config import Config
 
 from workbench.errors import NotebookError
 from workbench.reproduce import whereabouts
-from workbench.reproduce.outputs import write_json
+from workbench.reproduce.record import Failure, Job, write_record
 
-__all__ = ["RUN_VERSION", "Failure", "Job", "check_parameters", "execute", "read_notebook", "write_failure"]
+__all__ = ["check_parameters", "execute", "read_notebook"]
 
-RUN_VERSION = 1
 _ENGINE = "workbench"
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One notebook run, in plain values that travel to a worker.
-
-    Attributes:
-        task: name in the manifest.
-        notebook: path inside `root`.
-        root: the checkout.
-        folder: where outputs, the executed notebook and run.json go; emptied first.
-        parameters: passed to the notebook besides `output_dir`.
-        cell_limit_s, task_limit_s: seconds that a cell and the whole notebook may take.
-        stop: file whose presence ends the run.
-        facts: what else run.json says (title, items, profile, git, key).
-    """
-
-    task: str
-    notebook: str
-    root: Path
-    folder: Path
-    parameters: Mapping[str, Any]
-    cell_limit_s: float
-    task_limit_s: float
-    stop: Path
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Where and why a notebook failed: cell (1-based, in the source notebook) and line (1-based, in the cell) are None where there is none."""
-
-    notebook: str
-    ename: str
-    evalue: str
-    cell: int | None = None
-    line: int | None = None
-
-    def __str__(self) -> str:
-        place = "".join(f", {what} {number}" for what, number in (("cell", self.cell), ("line", self.line)) if number is not None)
-        return f"{self.notebook}{place}: {self.ename}: {' '.join(self.evalue.split())}"
 
 
 class _Stopped(Exception):
@@ -145,13 +102,7 @@ def execute(job: Job, progress: Progress = lambda done, of: None) -> dict[str, A
             outputs = _outputs(job.folder / "outputs.json")
         except NotebookError as error:
             failure = Failure(job.notebook, "NoOutputs", str(error), watch.last_cell)
-    return _record(job, started, clock, failure, {"kernel_peak_mb": watch.peak_mb, **outputs})
-
-
-def write_failure(job: Job, failure: Failure) -> dict[str, Any]:
-    """Record a failure that kept the notebook from running at all (its worker died)."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    return _record(job, datetime.now(UTC), time.monotonic(), failure, {})
+    return write_record(job, started, clock, failure, {"kernel_peak_mb": watch.peak_mb, **outputs})
 
 
 def _outputs(path: Path) -> dict[str, Any]:
@@ -161,25 +112,6 @@ def _outputs(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise NotebookError("the notebook ended without outputs.json; its last cell must call out.close()") from error
     return outputs
-
-
-def _record(job: Job, started: datetime, clock: float, failure: Failure | None, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    record = {
-        "version": RUN_VERSION,
-        "task": job.task,
-        "notebook": job.notebook,
-        **job.facts,
-        "parameters": dict(job.parameters),
-        "status": "ok" if failure is None else "failed",
-        "error": None if failure is None else {**asdict(failure), "text": str(failure)},
-        "started": started.isoformat(timespec="seconds"),
-        "wall_s": round(time.monotonic() - clock, 3),
-        "peak_mb": outputs.get("kernel_peak_mb"),
-        **{key: outputs.get(key, empty) for key, empty in (("items", {}), ("rows", []), ("data", {}), ("missing", {}), ("seeds", []))},
-        **{key: outputs.get(key, {}) for key in ("versions", "device")},
-    }
-    write_json(job.folder / "run.json", record)
-    return record
 
 
 class _ThisPython(AsyncKernelManager):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import logging
 import os
 import shutil
@@ -13,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from workbench.data import datasets
-from workbench.errors import UsageError
-from workbench.reproduce.cache import git_state, is_current, read_run, run_key
-from workbench.reproduce.execute import Failure, Job, execute, write_failure
+from workbench.errors import MissingPackage, UsageError
+from workbench.reproduce.cache import git_state, is_current, run_key
 from workbench.reproduce.manifest import Manifest, Task
+from workbench.reproduce.record import Failure, Job, read_run, write_failure
 
 __all__ = ["Interrupted", "View", "reproduce", "save_reference"]
 
@@ -69,10 +70,13 @@ def reproduce(
 
     Raises:
         UsageError: unknown profile or input, another run in the same folder, no cluster at the address.
+        MissingPackage: `dashboard` without bokeh.
         Interrupted: Ctrl-C.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs is {jobs}; at least one notebook runs at a time")
+    if dashboard and importlib.util.find_spec("bokeh") is None:
+        raise MissingPackage("--dashboard needs the package 'bokeh', which is not installed; run: pip install bokeh")
     known = datasets.names()
     limits = manifest.profile(profile)
     runs = root / "runs" / profile
@@ -138,6 +142,8 @@ def _run_job(job: Job, topic: str) -> dict[str, Any]:
     """On a worker."""
     from distributed import get_worker
 
+    from workbench.reproduce.execute import execute
+
     # nbclient leaves a task behind when a kernel is killed, of which asyncio then complains on stderr.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     worker = get_worker()
@@ -190,7 +196,8 @@ def _cluster(scheduler: str | None, workers: int, dashboard: bool) -> Iterator[A
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address="127.0.0.1:0" if dashboard else None,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": dashboard},
             memory_limit=0,
             silence_logs=logging.CRITICAL,
             # A terminal sends Ctrl-C to every process of the group; the runner alone answers it.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import DataError
-from workbench.reproduce.cache import read_run
 from workbench.reproduce.claims import Claim, Row, Verdict, judge, load_claims
+from workbench.reproduce.record import read_run
 
 __all__ = ["Entry", "Finding", "Run", "Scorecard", "build_scorecard", "format_number", "ours_text"]
 
