@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 from workbench.cli import build
 from workbench.errors import UsageError
-from workbench.reproduce.claims import Row, load_claims
+from workbench.reproduce.claims import Row, Verdict, load_claims
 from workbench.reproduce.manifest import load_manifest
 from workbench.reproduce.report import print_scorecard, write_html, write_results
 from workbench.reproduce.run import save_reference
-from workbench.reproduce.scorecard import Entry, Scorecard, build_scorecard, format_number
+from workbench.reproduce.scorecard import Entry, Finding, Run, Scorecard, build_scorecard, format_number, ours_text
 
 EVIL = "<script>alert('x')</script> | a & b"
 
@@ -87,6 +87,7 @@ def test_reference_and_fresh_stand_side_by_side(tmp_path: Path) -> None:
     assert record["ours"]["sha256"] == {"nnc-mm-i5-500": {"mm.csv": "ab" * 32}}
     assert record["fresh"]["provenance"]["profile"] == "smoke"
     assert record["ours"]["provenance"]["git_sha"] == "0123456789abcdef"
+    assert not record["preliminary"]  # the reference run has the paper's counts
     chosen = entry(build_scorecard(tmp_path, "standard"), "nnc.table06")
     assert chosen.fresh is not None
     assert chosen.fresh.row.effect == 3
@@ -141,6 +142,7 @@ def test_the_terminal_says_what_was_out_of_reach_and_how_to_get_it(tmp_path: Pat
     assert "9 [1, 14] points" in lines
     assert "[bold]clean[/bold]" in lines  # printed, not obeyed
     assert "1 inputs were out of reach" in lines
+    assert "A verdict marked (smoke) has smaller counts" in lines
     assert "nnc-mv-i5-500: mv.csv is out of reach: set WORKBENCH_MIRROR" in lines
 
 
@@ -212,6 +214,21 @@ def test_saving_a_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(path.name for path in (tmp_path / "figures" / "nnc-mape").iterdir()) == ["figure02.png", "figure02.svg", "run.json", "table06.csv"]
     assert str(tmp_path) not in (tmp_path / "figures" / "nnc-mape" / "run.json").read_text()
     assert entry(build_scorecard(tmp_path, fresh=False), "nnc.table06").verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (Row("c", value=3.0, low=2.0, high=4.5, unit="%"), "3 [2, 4.5] %"),
+        (Row("c", value=3.0, effect=9.0, effect_low=1.0, effect_high=10.0, unit="points"), "3; effect 9 [1, 10] points"),
+        (Row("c", value=9.0, low=1.0, high=10.0, effect=9.0, effect_low=1.0, effect_high=10.0, unit="points"), "9 [1, 10] points"),
+        (Row("c", numbers={"MM": 64.0, "MV": 50.0}), "MM 64, MV 50"),
+        (Row("c", reason="not published"), ""),
+    ],
+)
+def test_what_we_found_in_one_line(row: Row, text: str, tmp_path: Path) -> None:
+    assert ours_text(Finding(row, Verdict.SHOWN, "", Run("t", tmp_path, "figures", {}))) == text
+    assert ours_text(None) == ""
 
 
 @pytest.mark.parametrize(("number", "text"), [(9.123456, "9.123"), (0.00012, "0.00012"), (12345.6, "12,346"), (-3, "-3"), (0, "0")])

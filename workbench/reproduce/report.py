@@ -40,11 +40,14 @@ def print_scorecard(scorecard: Scorecard, console: Console) -> None:
         table.add_column(name, ratio=ratio, overflow="fold")
     for entry in scorecard.entries:
         verdict = Text(str(entry.verdict), style=_COLOURS.get(str(entry.verdict), ""))
+        verdict.append(f" ({entry.preliminary})" if entry.preliminary else "", style="dim")
         paper = entry.claim.value if len(entry.claim.value) < 60 else entry.claim.value[:57] + "..."
         cells = (entry.claim.item, _what(entry), paper, ours_text(entry.reference), ours_text(entry.fresh))
         table.add_row(*(Text(cell) for cell in cells), verdict, Text(entry.why))
     console.print(table)
     console.print(Text(", ".join(f"{number} {verdict}" for verdict, number in scorecard.counts().items())))
+    if profiles := sorted({entry.preliminary for entry in scorecard.entries if entry.preliminary}):
+        console.print(Text(f"A verdict marked ({' or '.join(profiles)}) has smaller counts than the paper; those that count come from --profile paper."))
     for text in scorecard.damaged:
         console.print(Text(f"left out: {text}", style="red"))
     if scorecard.out_of_reach:

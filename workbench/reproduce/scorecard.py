@@ -85,6 +85,12 @@ class Entry:
         """Reason of the verdict in a few words."""
         return self.finding.why if self.finding else self.absent
 
+    @property
+    def preliminary(self) -> str:
+        """Profile of the run if its counts are not the paper's, so that the verdict is none to quote; else ""."""
+        profile = self.finding.run.record.get("profile") if self.finding else "paper"
+        return "" if profile == "paper" else str(profile)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types."""
         return {
@@ -103,6 +109,7 @@ class Entry:
             "task": self.claim.task,
             "verdict": str(self.verdict),
             "why": self.why,
+            "preliminary": bool(self.preliminary),
             "ours": self.finding.to_json() if self.finding else None,
             "reference": self.reference.to_json() if self.reference else None,
             "fresh": self.fresh.to_json() if self.fresh else None,
@@ -173,13 +180,11 @@ def ours_text(finding: Finding | None) -> str:
     """What a finding says in one line: value, interval, unit, then the effect with its interval."""
     if finding is None:
         return ""
-    row, parts = finding.row, []
-    if row.value is not None:
-        parts.append(format_number(row.value) + _interval(row.low, row.high) + (f" {row.unit}" if row.unit and row.effect is None else ""))
+    row, parts, unit = finding.row, [], f" {finding.row.unit}" if finding.row.unit else ""
+    if row.value is not None and row.value != row.effect:
+        parts.append(format_number(row.value) + _interval(row.low, row.high) + (unit if row.effect is None else ""))
     if row.effect is not None:
-        parts.append(
-            ("effect " if parts else "") + format_number(row.effect) + _interval(row.effect_low, row.effect_high) + (f" {row.unit}" if row.unit else "")
-        )
+        parts.append(("effect " if parts else "") + format_number(row.effect) + _interval(row.effect_low, row.effect_high) + unit)
     if row.numbers:
         parts.append(", ".join(f"{name} {format_number(number)}" for name, number in row.numbers.items()))
     return "; ".join(parts)
