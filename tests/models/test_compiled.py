@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.errors import DataError, MissingPackage, UsageError
+from workbench.features.inputs import OPERATIONS, Term
+from workbench.models import compiled
+from workbench.models.base import CostModel
+from workbench.models.compact import CompactMatrix, CompactModel, CompactSchedule, Options
+from workbench.models.compiled import CompiledModel, compile_model
+from workbench.models.evidence import SmallNet
+from workbench.models.linear import LinearModel, LinearRegressionC
+from workbench.models.nnc import LogNetwork, Network, PaperNetwork
+from workbench.models.training import n_weights
+from workbench.models.trees import RandomForest
+
+Invent = Callable[..., Any]
+
+# Every operation, a column used twice, and columns in another order than the frame's.
+TERMS = (*(Term(op, "b", "a" if op == "overhang" else "") for op in OPERATIONS), Term("log2", "a"), Term("value", "c"), Term("alignment", "a"))
+
+
+def frame(rows: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"a": rng.integers(1, 1025, rows), "b": rng.choice([0.25, 1.0, 2.5, 16.0, 48.0, 700.0], rows), "c": rng.normal(size=rows)})
+
+
+def network(layers: tuple[int, ...], log: bool, seed: int = 0, terms: tuple[Term, ...] = TERMS) -> Network:
+    rng = np.random.default_rng(seed)
+    d = layers[0]
+    weights = rng.normal(size=n_weights(layers)) / np.sqrt(d)
+    out = (-6.0, 0.7) if log else (0.0, 1.0)
+    return Network("random", terms, layers, weights, rng.normal(size=d), rng.uniform(0.5, 200, d), *out, log)
+
+
+def small(hidden: int, mixture: int, seed: int = 0, terms: tuple[Term, ...] = TERMS) -> CompactModel:
+    rng = np.random.default_rng(seed)
+    net = SmallNet(len(terms), hidden, mixture)
+    weights = rng.normal(size=net.n_parameters)
+    return CompactModel("random", terms, net, weights, rng.normal(size=len(terms)), rng.uniform(0.5, 200, len(terms)), -5.0, 0.8, 0.1)
+
+
+D = len(TERMS)
+MODELS: dict[str, CostModel] = {
+    "linear": LinearModel("random", TERMS, np.random.default_rng(1).normal(size=D), 0.3),
+    "no hidden layer": network((D, 1), False),
+    "one hidden layer": network((D, 7, 1), False),
+    "two hidden layers": network((D, 15, 15, 1), False),
+    "three hidden layers": network((D, 4, 9, 3, 1), True),
+    "log": network((D, 7, 1), True),
+    "tanh": small(4, 0),
+    "tanh and one term": small(3, 1),
+    "tanh and terms": small(5, 4),
+    **{f"{op} alone": network((1, 3, 1), True, terms=(Term(op, "b", "a" if op == "overhang" else ""),)) for op in OPERATIONS},
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 1000])
+def test_equals_the_model(model: CostModel, rows: int) -> None:
+    data = frame(rows)
+    fast = compile_model(model)
+    expected = model.predict_time_s(data)
+    # Relative to the size of the outputs where a raw output comes near zero.
+    np.testing.assert_allclose(fast.predict_time_s(data), expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+    values = data[list(fast.columns)].to_numpy(dtype=float)
+    assert fast.predict_one(*values[-1].tolist()) == pytest.approx(expected[-1], rel=1e-6)
+    np.testing.assert_array_equal(fast.predict(values), fast.predict_time_s(data))
+
+
+def test_many_random_models() -> None:
+    data = frame(70, seed=9)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        chosen = tuple(TERMS[i] for i in rng.choice(D, rng.integers(1, D + 1), replace=False))
+        hidden = tuple(rng.integers(1, 12, rng.integers(0, 4)).tolist())
+        for model in (network((len(chosen), *hidden, 1), True, seed, chosen), small(int(rng.integers(1, 9)), int(rng.integers(0, 6)), seed, chosen)):
+            np.testing.assert_allclose(compile_model(model).predict_time_s(data), model.predict_time_s(data), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "recipe"),
+    [
+        ("mm", "cpu", LinearRegressionC()),
+        ("mm", "cpu", PaperNetwork(epochs_scale=0.002)),
+        ("mm", "gpu", PaperNetwork(unconstrained=True, epochs_scale=0.002)),
+        ("mc", "gpu", LogNetwork()),
+        ("mm", "cpu", CompactMatrix(Options(hidden=0, restarts=1, steps=10, inputs="indicated"))),
+        ("mm", "gpu", CompactMatrix(Options(restarts=1, steps=10))),
+        ("blur", "cpu", CompactSchedule(replace(CompactSchedule.candidates[0], restarts=1, steps=10))),
+    ],
+)
+def test_fitted_models_compile(kernel: str, kind: str, recipe: Any, invent: Invent) -> None:
+    data = invent(kernel, kind)
+    model = recipe.fit([(data, np.arange(60))])[0]
+    fast = compile_model(model)
+    np.testing.assert_allclose(fast.predict_time_s(data.frame), model.predict_time_s(data.frame), rtol=1e-6)
+    assert set(fast.columns) <= {*data.inputs, "c"}
+
+
+@pytest.mark.parametrize(
+    "name", ["linear", "one hidden layer", "two hidden layers", "tanh", "tanh and terms", "alignment alone", "is_one alone", "inverse alone"]
+)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_gives_nan_and_spares_the_others(name: str, bad: float) -> None:
+    fast = compile_model(MODELS[name])
+    values = frame(130)[list(fast.columns)].to_numpy(dtype=float)
+    clean = fast.predict(values)
+    for column in range(values.shape[1]):
+        spoilt = values.copy()
+        spoilt[70, column] = bad
+        out = fast.predict(spoilt)
+        assert np.isnan(out[70])
+        np.testing.assert_array_equal(np.delete(out, 70), np.delete(clean, 70))
+        assert np.isnan(fast.predict_one(*spoilt[70].tolist()))
+
+
+def test_what_has_no_logarithm_gives_nan() -> None:
+    fast = compile_model(MODELS["log2 alone"])
+    out = fast.predict([[4.0], [0.0], [-1.0]])
+    assert np.isfinite(out).tolist() == [True, False, False]
+    assert np.isnan(out[1:]).all()
+
+
+def test_large_and_saturated_values_stay_finite() -> None:
+    model = small(4, 3, terms=(Term("value", "a"), Term("alignment", "a")))
+    data = pd.DataFrame({"a": [1e3, -1e3, 1e4, 0.0]})
+    fast = compile_model(replace(model, out_scale=1e-6))
+    np.testing.assert_allclose(fast.predict_time_s(data), replace(model, out_scale=1e-6).predict_time_s(data), rtol=1e-6)
+
+
+def test_columns_are_checked() -> None:
+    fast = compile_model(MODELS["tanh"])
+    assert fast.columns == ("b", "a", "c")
+    for shape in ((5, 2), (5, 4), (3,), (1, 1, 3)):
+        with pytest.raises(UsageError, match=r"takes an array \[n, 3\] of b, a, c; this one has shape"):
+            fast.predict(np.ones(shape))
+    with pytest.raises(UsageError, match=r"takes 3 values \(b, a, c\); 2 were given"):
+        fast.predict_one(1.0, 2.0)
+    with pytest.raises(DataError, match="'c' is not a column of the frame; it has a, b"):
+        fast.predict_time_s(frame(3)[["a", "b"]])
+    assert fast.predict(np.empty((0, 3))).shape == (0,)
+
+
+def test_any_memory_layout_gives_the_same() -> None:
+    fast = compile_model(MODELS["tanh"])
+    values = frame(200)[list(fast.columns)].to_numpy(dtype=float)
+    expected = fast.predict(values)
+    read_only = values.copy()
+    read_only.flags.writeable = False
+    for given in (np.asfortranarray(values), read_only, values.tolist(), np.repeat(values, 2, axis=0)[::2]):
+        np.testing.assert_array_equal(fast.predict(given), expected)
+
+
+def test_plain_python_gives_the_same_numbers() -> None:
+    fast = compile_model(MODELS["tanh and terms"])
+    values = frame(5)[list(fast.columns)].to_numpy(dtype=float)
+    out = np.empty(5)
+    compiled._interpret(fast.structure, fast.constants, values, out)
+    np.testing.assert_allclose(out, fast.predict(values), rtol=1e-12)
+
+
+def test_other_models_and_broken_ones_are_refused(invent: Invent) -> None:
+    forest = RandomForest().fit([(invent("mv", "gpu", rows=20), np.arange(15))])[0]
+    with pytest.raises(UsageError, match="is a TreeModel; only linear models, networks and compact models compile"):
+        compile_model(forest)
+    model = network((D, 7, 1), False)
+    for weights in (model.weights[:-1], np.where(np.arange(len(model.weights)) == 3, np.nan, model.weights)):
+        with pytest.raises(UsageError, match=r"it needs 85 finite ones"):
+            compile_model(replace(model, weights=weights))
+
+
+def test_a_compiled_model_cannot_be_changed_by_its_source() -> None:
+    model = network((D, 7, 1), False)
+    fast = compile_model(model)
+    before = fast.predict_time_s(frame(4))
+    model.weights[:] = 0
+    np.testing.assert_array_equal(fast.predict_time_s(frame(4)), before)
+    assert isinstance(fast, CompiledModel)
+    assert not fast.constants.flags.writeable
+
+
+def test_without_numba_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    compiled._kernel.cache_clear()
+    try:
+        with pytest.raises(MissingPackage, match="pip install numba"):
+            compile_model(MODELS["tanh"])
+    finally:
+        compiled._kernel.cache_clear()
+
+
+def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where numba would make a folder")
+    code = (
+        "import numpy as np\n"
+        "from workbench.models import compiled\n"
+        "from workbench.features.inputs import Term\n"
+        "from workbench.models.linear import LinearModel\n"
+        "fast = compiled.compile_model(LinearModel('l', (Term('value', 'a'),), np.array([2.0]), 1.0))\n"
+        "print(fast.predict_one(3.0), type(compiled._kernel()._cache).__name__)\n"
+    )
+    # Only the locator of NUMBA_CACHE_DIR is asked, and its folder cannot be made: what a read-only installation without a home looks like.
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(blocked / "below"), "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.split() == ["7.0", "NullCache"], done.stderr
