@@ -277,3 +277,4 @@ def _empty(axis: Axes, reason: str) -> None:
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(visible=False)
+    sns.despine(ax=axis, left=True, bottom=True)
