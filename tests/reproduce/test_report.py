@@ -131,7 +131,7 @@ def test_damaged_records_are_named_and_left_out(tmp_path: Path) -> None:
 
 
 def out_of_reach() -> Mapping[str, Any]:
-    return {"missing": {"nnc-mv-i5-500": "mv.csv is out of reach: set WORKBENCH_MIRROR"}}
+    return {"missing": {"nnc-mv-i5-500": "mv.csv is out of reach: set WORKBENCH_MIRROR", "my-own": "ask a colleague for my-own.csv"}}
 
 
 def test_the_terminal_says_what_was_out_of_reach_and_how_to_get_it(tmp_path: Path) -> None:
@@ -141,9 +141,11 @@ def test_the_terminal_says_what_was_out_of_reach_and_how_to_get_it(tmp_path: Pat
     lines = text.getvalue()
     assert "9 [1, 14] points" in lines
     assert "[bold]clean[/bold]" in lines  # printed, not obeyed
-    assert "1 inputs were out of reach" in lines
+    assert "2 inputs were out of reach" in lines
     assert "A verdict marked (smoke) has smaller counts" in lines
-    assert "nnc-mv-i5-500: mv.csv is out of reach: set WORKBENCH_MIRROR" in lines
+    assert re.search(r"nnc-mv-i5-500: https://\S+\.csv\n", lines)
+    assert "my-own: ask a colleague for my-own.csv" in lines
+    assert "workbench data fetch nnc-mv-i5-500\n" in lines
 
 
 class Page(HTMLParser):

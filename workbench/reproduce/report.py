@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.data import datasets
+from workbench.errors import WorkbenchError
 from workbench.reproduce import claims
 from workbench.reproduce.manifest import Manifest
 from workbench.reproduce.scorecard import Entry, Run, Scorecard, build_scorecard, ours_text
@@ -50,10 +52,8 @@ def print_scorecard(scorecard: Scorecard, console: Console) -> None:
         console.print(Text(f"A verdict marked ({' or '.join(profiles)}) has smaller counts than the paper; those that count come from --profile paper."))
     for text in scorecard.damaged:
         console.print(Text(f"left out: {text}", style="red"))
-    if scorecard.out_of_reach:
-        console.print(Text(f"\n{len(scorecard.out_of_reach)} inputs were out of reach:", style="bold"))
-        for name, how in scorecard.out_of_reach.items():
-            console.print(Text(f"  {name}: {how}"))
+    for line in _out_of_reach(scorecard):
+        console.print(Text(line), soft_wrap=True)
 
 
 def write_results(root: Path, manifest: Manifest) -> Path:
@@ -147,6 +147,27 @@ def write_html(root: Path, manifest: Manifest, scorecard: Scorecard) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def _out_of_reach(scorecard: Scorecard) -> list[str]:
+    """Which files were out of reach, and how to get them: a line a file, since the reasons of forty are the same."""
+    if not scorecard.out_of_reach:
+        return []
+    lines, known = ["", f"{len(scorecard.out_of_reach)} inputs were out of reach:"], []
+    for name, how in scorecard.out_of_reach.items():
+        try:
+            files = datasets.files_of(name)
+        except WorkbenchError:  # not a data set of the catalogue: what the notebook said must do
+            lines.append(f"  {name}: {how}")
+            continue
+        known.append(name)
+        lines += [f"  {name}: {file.url}" for file in files]
+    if known:
+        lines += [
+            f"To get them, on a machine with a network: workbench data fetch {' '.join(known)}",
+            "or set WORKBENCH_MIRROR to a folder that holds them as <owner>/<repository>/<commit>/<path>; then run the same command again.",
+        ]
+    return lines
 
 
 def _rules() -> str:
