@@ -54,7 +54,7 @@ def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 40) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -87,7 +87,7 @@ def test_interrupted_runs_leave_nothing_behind_and_go_on(project: Callable[..., 
     # Ctrl-C, as a terminal sends it: to the whole process group.
     process, children = begin("quick", "slow")
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
     assert "interrupted; kept: quick" in errors
     assert "Traceback" not in errors
@@ -100,7 +100,7 @@ def test_interrupted_runs_leave_nothing_behind_and_go_on(project: Callable[..., 
     with pytest.raises(UsageError, match=f"another run \\(process {process.pid}\\)"):
         run.reproduce(here.root, manifest, "smoke", manifest.select(["quick"]), Quiet())
     process.kill()
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=100)
     assert "quick cached" in errors
     wait_for(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children), "all child processes ended")
     assert (here.folder("slow")).is_dir()
@@ -109,7 +109,7 @@ def test_interrupted_runs_leave_nothing_behind_and_go_on(project: Callable[..., 
     # The half-written folder is done again, the finished one is kept, a failure sets the exit code.
     (here.root / "notebooks" / "wait").unlink()
     process = start(here)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=100)
     assert process.returncode == 1, errors
     assert "quick  cached" in errors
     assert "slow   ok" in errors
@@ -128,7 +128,7 @@ def test_ctrl_c_to_the_runner_alone_ends_its_kernels(project: Callable[..., Proj
     wait_for(lambda: pid.exists() and pid.read_text(), "the notebook under way")
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
     assert "kept: nothing yet" in errors
     wait_for(lambda: not any(child.is_running() for child in children), "all child processes ended")
