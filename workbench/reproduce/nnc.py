@@ -74,7 +74,7 @@ class Counts:
 def counts(profile: str) -> Counts:
     """Counts of a profile. Raises UsageError for an unknown one."""
     try:
-        return {"smoke": Counts(2, 2, 0.01), "standard": Counts(3, 5, 1.0), "paper": Counts(10, 10, 1.0)}[profile]
+        return {"smoke": Counts(1, 1, 0.01), "standard": Counts(3, 5, 1.0), "paper": Counts(10, 10, 1.0)}[profile]
     except KeyError:
         raise UsageError(f"no profile {profile!r}; use smoke, standard or paper") from None
 
