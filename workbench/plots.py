@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.ticker import LogLocator, NullFormatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,8 +130,7 @@ def error_bars(panels: Mapping[str, pd.DataFrame], ylabel: str = "MAPE, slowest 
                 axis.scatter(x, paper, **PAPER_MARK, label=None if marked else "paper")
                 marked = True
         if log:
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter(lambda v, _: f"{v:g}")
+            _log_axis(axis)
         axis.set_xticks(range(len(groups)), groups)
         axis.set_title(title, loc="left")
         axis.set_ylabel(ylabel)
@@ -164,8 +164,7 @@ def trade_off(points: pd.DataFrame) -> Figure:
     axis.scatter([], [], facecolor="none", edgecolor="0.3", label="lightweight, 250 rows")
     axis.scatter([], [], color="0.3", label="unconstrained, 2,500 rows")
     axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.yaxis.set_major_formatter(lambda v, _: f"{v:g}")
+    _log_axis(axis)
     axis.set_xlabel("preparing time: recorded kernel seconds and training [s]")
     axis.set_ylabel("MAPE, slowest 70% [%]")
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -188,7 +187,7 @@ def inference_bars(frame: pd.DataFrame) -> Figure:
         spread = np.stack([part["time_us"] - part["low_us"], part["high_us"] - part["time_us"]])
         axis.bar(x, part["time_us"], width * 0.92, label=way, color=PALETTE[w % len(PALETTE)])
         axis.errorbar(x, part["time_us"], yerr=spread, fmt="none", ecolor="0.25", elinewidth=0.8, capsize=1.5)
-    axis.set_yscale("log")
+    _log_axis(axis, "10")
     axis.set_ylabel("one prediction [µs]")
     axis.set_xticks(range(len(kernels)), kernels)
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -204,7 +203,7 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
     """
     figure, axes = plt.subplots(1, len(panels), figsize=(3.5 * len(panels), 3.1), squeeze=False)
     for axis, (title, frame) in zip(axes[0], panels.items(), strict=True):
-        sizes, choices = list(dict.fromkeys(frame["size"])), list(dict.fromkeys(frame["choice"]))
+        sizes, choices = sorted(frame["size"].unique()), list(dict.fromkeys(frame["choice"]))
         width = 0.84 / len(choices)
         for c, choice in enumerate(choices):
             part = frame[frame["choice"] == choice].set_index("size").reindex(sizes)
@@ -213,9 +212,7 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
             axis.bar(x, part["ratio"], width * 0.92, color=PALETTE[c], label=choice)
             axis.errorbar(x, part["ratio"], yerr=spread, fmt="none", ecolor="0.25", elinewidth=0.8, capsize=1.5)
         axis.axhline(1.0, color="0.2", linewidth=0.8)
-        axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(lambda v, _: f"{v:g}")
-        axis.yaxis.set_minor_formatter(lambda v, _: "")
+        _log_axis(axis)
         axis.set_xticks(range(len(sizes)), [f"{int(s):,}" for s in sizes], rotation=30, ha="right")
         axis.set_xlabel("input size n")
         axis.set_title(title)
@@ -270,6 +267,16 @@ def audit_chart(frame: pd.DataFrame, threshold: float) -> Figure:
     axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.0 + 0.9 / (0.22 * len(frame) + 1.2)), ncols=2, fontsize="small")
     figure.tight_layout()
     return figure
+
+
+def _log_axis(axis: Axes, steps: str = "auto") -> None:
+    """A logarithmic y axis with plain numbers: at 1, 2 and 5 where the range is under two decades, else at powers of ten."""
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    fine = steps == "auto" and high / low < 100
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if fine else (1.0,), numticks=12))
+    axis.yaxis.set_major_formatter(lambda v, _: f"{v:,g}")
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _empty(axis: Axes, reason: str) -> None:

@@ -32,21 +32,24 @@ class Split:
     test: Rows
 
 
-def splits(n: int, train: int, repeats: int, protocol: str, seed: int = 0) -> list[Split]:
+def splits(n: int, train: int, repeats: int, protocol: str, seed: int = 0, test_from: int | None = None) -> list[Split]:
     """`repeats` splits of n rows: always the first `train` rows under "paper", random ones under "clean".
+
+    `test_from` leaves rows between the training rows and that place unused, so that models of different training sizes are judged on the same rows.
 
     Raises:
         UsageError: an unknown protocol, or too few rows to test on.
     """
     if protocol not in PROTOCOLS:
         raise UsageError(f"no protocol {protocol!r}; use one of {', '.join(PROTOCOLS)}")
-    if not 0 < train < n:
-        raise UsageError(f"{train} training rows of {n}: at least one row must train and one be left to test")
+    start = train if test_from is None else test_from
+    if not 0 < train <= start < n:
+        raise UsageError(f"{train} training rows and a test from row {start} of {n}: at least one row must train and one be left to test")
     if protocol == "paper":
         rows = np.arange(n)
-        return [Split(rows[:train], rows[train:])] * repeats
+        return [Split(rows[:train], rows[start:])] * repeats
     orders = [np.random.default_rng([seed, repeat]).permutation(n) for repeat in range(repeats)]
-    return [Split(order[:train], order[train:]) for order in orders]
+    return [Split(order[:train], order[start:]) for order in orders]
 
 
 def spearman_within(frame: pd.DataFrame, predicted: np.ndarray, size: str = "n") -> float:
@@ -65,14 +68,22 @@ def _rank_correlation(time: pd.Series, predicted: np.ndarray) -> float:
 
 
 def fit_and_score(
-    datasets: Sequence[Dataset], recipe: Recipe, *, protocol: str = "clean", train: int = 250, repeats: int = 5, seed: int = 0, ranks: bool = False
+    datasets: Sequence[Dataset],
+    recipe: Recipe,
+    *,
+    protocol: str = "clean",
+    train: int = 250,
+    repeats: int = 5,
+    seed: int = 0,
+    test_from: int | None = None,
+    ranks: bool = False,
 ) -> tuple[pd.DataFrame, list[CostModel]]:
     """Fit a recipe on every data set and repeat, and score it on the rows left out.
 
     Args:
         datasets: with times; rows that failed are left out.
         recipe: fitted on all of them as one batch.
-        protocol, train, repeats, seed: see `splits`.
+        protocol, train, repeats, seed, test_from: see `splits`.
         ranks: add rank correlations over all test rows and within one size.
 
     Returns:
@@ -83,7 +94,7 @@ def fit_and_score(
     problems: list[Problem] = []
     held: list[Rows] = []
     for dataset in cleaned:
-        for split in splits(len(dataset.frame), train, repeats, protocol, seed):
+        for split in splits(len(dataset.frame), train, repeats, protocol, seed, test_from):
             problems.append((dataset, split.train))
             held.append(split.test)
     models = recipe.fit(problems, seed)
