@@ -239,6 +239,7 @@ def test_another_cluster_and_force(project: Callable[..., Project]) -> None:
             run.reproduce(here.root, manifest, "smoke", manifest.select(), Quiet(), dashboard=True)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_fails_its_notebook_only(project: Callable[..., Project]) -> None:
     here = project()
     # The kernel's parent is the worker.
