@@ -46,11 +46,13 @@ def _interpret(structure: Ints, constants: Floats, values: Floats, out: Floats) 
     width = 1
     for i in range(depth + 1):
         width = max(width, sizes[i])
-    inputs, one, other, total = np.empty((terms, _BLOCK)), np.empty((width, _BLOCK)), np.empty((width, _BLOCK)), np.empty((4, _BLOCK))
-    poison, highest, line, sums = total[0], total[1], total[2], total[3]
+    # One allocation a call: for a single row, four would cost as much as the arithmetic.
+    scratch = np.empty((terms + 2 * width + 4, _BLOCK))
+    inputs, one, other = scratch[:terms], scratch[terms : terms + width], scratch[terms + width : terms + 2 * width]
+    poison, highest, line, sums = scratch[-4], scratch[-3], scratch[-2], scratch[-1]
     for start in range(0, len(values), _BLOCK):
         rows = min(_BLOCK, len(values) - start)
-        poison[:] = 0.0
+        poison[:rows] = 0.0
         for t in range(terms):
             z, op, a, b = inputs[t], operations[t], first[t], second[t]
             if op == 0:
