@@ -50,7 +50,11 @@ def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
         str(project.manifest),
         *arguments,
     ]
-    environment = {**os.environ, "WORKBENCH_ROOT": str(project.root), "WORKBENCH_OFFLINE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    # A copy of the package, since an edit while this test runs would rightly make the cached runs stale.
+    package = project.root / "package" / "workbench"
+    if not package.exists():
+        shutil.copytree(Path(__file__).parents[2] / "workbench", package, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "WORKBENCH_ROOT": str(project.root), "WORKBENCH_OFFLINE": "1", "PYTHONPATH": str(package.parent)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
