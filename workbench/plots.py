@@ -201,8 +201,12 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
     Args:
         panels: title -> frame with columns size, choice, ratio, low, high.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.5 * len(panels), 3.1), squeeze=False)
-    for axis, (title, frame) in zip(axes[0], panels.items(), strict=True):
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3.4 * columns, 2.9 * rows), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    for axis, (title, frame) in zip(axes.flat, panels.items(), strict=False):
         sizes, choices = sorted(frame["size"].unique()), list(dict.fromkeys(frame["choice"]))
         width = 0.84 / len(choices)
         for c, choice in enumerate(choices):
@@ -216,10 +220,11 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
         axis.set_xticks(range(len(sizes)), [f"{int(s):,}" for s in sizes], rotation=30, ha="right")
         axis.set_xlabel("input size n")
         axis.set_title(title)
-    axes[0, 0].set_ylabel(unit)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(unit)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.5, 1.06))
-    figure.tight_layout()
+    figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.5, 1.0))
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / (2.9 * rows)))
     return figure
 
 
@@ -264,17 +269,18 @@ def audit_chart(frame: pd.DataFrame, threshold: float) -> Figure:
     axis.set_xlabel("R² of log time, 3-fold cross-validation")
     axis.grid(axis="x", color="0.9", linewidth=0.6)
     axis.grid(visible=False, axis="y")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.0 + 0.9 / (0.22 * len(frame) + 1.2)), ncols=2, fontsize="small")
-    figure.tight_layout()
+    height = 0.22 * len(frame) + 1.2
+    figure.legend(loc="upper center", ncols=2, fontsize="small")
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.5 / height))
     return figure
 
 
 def _log_axis(axis: Axes, steps: str = "auto") -> None:
-    """A logarithmic y axis with plain numbers: at 1, 2 and 5 where the range is under two decades, else at powers of ten."""
+    """A logarithmic y axis with plain numbers, the denser the shorter its range."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
-    fine = steps == "auto" and high / low < 100
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if fine else (1.0,), numticks=12))
+    subs = (1.0,) if steps != "auto" or high / low >= 100 else (1.0, 2.0, 5.0) if high / low >= 10 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
     axis.yaxis.set_major_formatter(lambda v, _: f"{v:,g}")
     axis.yaxis.set_minor_formatter(NullFormatter())
 
