@@ -147,4 +147,5 @@ def test_published_mm_tesla_is_predicted_to_two_percent() -> None:
 
 
 def test_margin_and_folds_are_what_the_module_says() -> None:
-    assert (compact._MARGIN, compact._FOLDS) == (1.03, 3)
+    text = compact.__doc__ or ""
+    assert f"at least {100 * (compact._MARGIN - 1):.0f}% better in a {compact._FOLDS}-fold comparison" in text
