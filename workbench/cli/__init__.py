@@ -7,7 +7,6 @@ their functions, so that `workbench --help` stays quick.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -78,8 +77,7 @@ def build() -> typer.Typer:
         pass
 
     for name in PARTS:
-        if importlib.util.find_spec(name) is not None:
-            app.add_typer(importlib.import_module(name).app)
+        app.add_typer(importlib.import_module(name).app)
     return app
 
 
