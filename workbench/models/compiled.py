@@ -66,7 +66,7 @@ def _interpret(structure: Ints, constants: Floats, values: Floats, out: Floats) 
                     z[r] = 1.0 / values[start + r, a]
             elif op == 3:
                 for r in range(rows):
-                    z[r] = 1.0 if values[start + r, a] == 1.0 else 0.0
+                    z[r] = np.log2(values[start + r, a]) if values[start + r, a] < 1.0 else -20.0
             elif op == 4:
                 for r in range(rows):
                     # Only a number that an integer can hold may be cast; beyond, all are multiples of 16.
