@@ -47,7 +47,7 @@ def network() -> Network:
 
 def compact() -> CompactModel:
     """The compact model of MM on a CPU at its largest: 10 inputs, 6 tanh units, 73 weights."""
-    terms = (*(Term("log2", c) for c in MM), Term("inverse", "threads"), Term("is_one", "d1"), Term("is_one", "d2"))
+    terms = (*(Term("log2", c) for c in MM), Term("inverse", "threads"), Term("emptied", "d1"), Term("emptied", "d2"))
     net = SmallNet(len(terms), 6)
     weights = np.random.default_rng(2).normal(size=net.n_parameters)
     return CompactModel("compact", terms, net, weights, np.full(10, 5.0), np.full(10, 3.0), -6.0, 0.5, 0.1)

@@ -29,7 +29,7 @@ MM = dataset("mm", CPU, ("m", "n", "k", "d1", "d2"), ("threads",), m=[16, 17, 2]
         ("value", [3.5, -1.0], [3.5, -1.0]),
         ("log2", [8.0, 0.25], [3.0, -2.0]),
         ("inverse", [4.0, 0.5], [0.25, 2.0]),
-        ("is_one", [1.0, 0.999], [1.0, 0.0]),
+        ("emptied", [1.0, 0.5, 2.0**-20], [-20.0, -1.0, -20.0]),
         ("alignment", [32.0, 24.0, 7.0, 4.0], [1.0, 0.5, 1 / 16, 0.25]),
         ("padding", [32.0, 8.0, 17.0], [0.0, 1.0, np.log2(32 / 17)]),
     ],
@@ -46,7 +46,7 @@ def test_overhang_counts_only_what_sticks_out() -> None:
 
 def test_the_codes_of_operations_stay() -> None:
     # Saved structures and the compiled kernel number them: a new one goes to the end.
-    assert list(OPERATIONS)[:7] == ["value", "log2", "inverse", "is_one", "alignment", "padding", "overhang"]
+    assert list(OPERATIONS)[:7] == ["value", "log2", "inverse", "emptied", "alignment", "padding", "overhang"]
 
 
 def test_terms_serialise_and_name_their_columns() -> None:
@@ -61,11 +61,13 @@ def test_term_sets_of_a_cpu() -> None:
     assert {t.operation for t in log_terms(MM, complexity=True)} == {"log2"}
     aligned = aligned_terms(MM)
     assert aligned == [*log_terms(MM, complexity=True), Term("inverse", "threads")]
-    assert aligned_terms(MM, indicators=True) == [*aligned, Term("is_one", "d1"), Term("is_one", "d2")]
+    emptied = aligned_terms(MM, emptied=True)
+    assert [t.column for t in emptied] == [t.column for t in aligned]
+    assert [t.column for t in emptied if t.operation == "emptied"] == ["d1", "d2"]
 
 
 def test_term_sets_of_a_gpu_leave_densities_and_filters_alone() -> None:
-    terms = aligned_terms(dataset("mc", GPU, ("m", "n", "r", "d1"), m=[4], n=[4], r=[3], d1=[1]), indicators=True)
+    terms = aligned_terms(dataset("mc", GPU, ("m", "n", "r", "d1"), m=[4], n=[4], r=[3], d1=[1]), emptied=True)
     assert [(t.operation, t.column) for t in terms] == [
         ("log2", "m"),
         ("log2", "n"),
