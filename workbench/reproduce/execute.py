@@ -258,7 +258,8 @@ def _locate(job: Job, error: Exception, watch: _Watch, parameters_cell: int, pla
         whole = watch.limit_s < job.cell_limit_s
         limit = f"the notebook's limit of {job.task_limit_s:g} s" if whole else f"the limit of {job.cell_limit_s:g} s a cell"
         return Failure(job.notebook, "CellTimeout", f"still running at {limit}", number, line)
-    if isinstance(error, DeadKernelError):
+    # nbclient raises a plain RuntimeError when the kernel dies while it starts.
+    if isinstance(error, DeadKernelError) or (isinstance(error, RuntimeError) and "Kernel died" in str(error)):
         code = watch.kernel.poll() if watch.kernel is not None else None
         how = "" if code is None else f" by signal {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
         said = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
