@@ -10,6 +10,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ class Child:
         command: program and arguments. It reads requests from standard input until that ends and answers on standard output.
         env: its whole environment; None is ours.
         pin: numbers of the CPUs that it may run on; none: all of ours.
-        memory_bytes: the address space that it may have; None: no limit.
+        memory_bytes: the address space that it may have (on Linux; other systems have no such limit from outside); None: no limit.
         start_limit_s: seconds for the answer to the first request, {"kernel": "ping"}, which shows that the program starts at all.
 
     Raises:
@@ -136,7 +137,7 @@ class Child:
             # Before the first request it has one thread, whose limits the later ones inherit.
             if self._pin:
                 os.sched_setaffinity(process.pid, self._pin)
-            if self._memory_bytes is not None:
+            if self._memory_bytes is not None and sys.platform == "linux":
                 import resource
 
                 resource.prlimit(process.pid, resource.RLIMIT_AS, (self._memory_bytes, self._memory_bytes))

@@ -167,8 +167,9 @@ inline double seconds(Task& task, long calls) {
 
 // Times a call by the request's policy; `calls` becomes the number of calls that each time is the mean of.
 inline std::vector<double> measure(Task& task, const Request& request, long& calls) {
-    double warm = 0;
-    for (int i = 0; i < 1000 && (i == 0 || warm < request["warmup_s"]); ++i) warm += seconds(task, 1);
+    const double warmup = request["warmup_s"];
+    double warm = seconds(task, 1);
+    for (int i = 0; i < 1000000 && warm < warmup; ++i) warm += seconds(task, 1);
     // Calls shorter than the clock can tell are timed many at once.
     for (calls = 1; calls < (1L << 20) && seconds(task, calls) < request["batch_s"]; calls *= 2) {}
     std::vector<double> times;
