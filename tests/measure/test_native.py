@@ -96,7 +96,8 @@ def test_a_result_that_was_not_handed_back_is_a_wrong_result(store, fake, monkey
     with runner(store, fake()) as measuring:
         next(measuring.measure([instance(3)]))
         monkeypatch.setattr(Runner, "_attempt", _ask_without_dump(Runner._attempt))
-        (stale,) = measuring.measure([instance(4)])
+        # Of the same size as the one before, whose result would be right for it.
+        (stale,) = measuring.measure([instance(3, threads=2)])
     assert stale.status is Status.WRONG_RESULT
     assert "its result cannot be read" in stale.error
 

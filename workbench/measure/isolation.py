@@ -20,7 +20,7 @@ from typing import Any
 from workbench.errors import BuildError, UsageError
 from workbench.schema import Status
 
-__all__ = ["Child", "ChildFailure"]
+__all__ = ["Child", "ChildFailure", "checked_cpus"]
 
 _LONGEST_ANSWER = 1 << 20  # bytes
 _KEPT_COMPLAINT = 4096  # bytes of standard error
@@ -61,7 +61,7 @@ class Child:
         self.command = list(command)
         self.starts = 0
         self._env = env
-        self._pin = _checked_cpus(pin)
+        self._pin = checked_cpus(pin)
         self._memory_bytes = memory_bytes
         self._start_limit_s = start_limit_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -210,7 +210,8 @@ class Child:
         return f"; its last words: {last[:200]!r}" if last else ""
 
 
-def _checked_cpus(pin: Sequence[int]) -> tuple[int, ...]:
+def checked_cpus(pin: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of CPUs to pin to, each once. Raises UsageError for one that this process may not use, or where the system cannot pin."""
     if not pin:
         return ()
     if not hasattr(os, "sched_setaffinity"):

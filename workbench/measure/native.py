@@ -26,7 +26,7 @@ from workbench.kernels.matrix import INSTANCES, KERNELS, LIBRARIES
 from workbench.kernels.matrix.reference import difference, read_run
 from workbench.measure.build import FLAGS, build, find_compiler
 from workbench.measure.host import cpu, load, usable_cpus
-from workbench.measure.isolation import Child, ChildFailure
+from workbench.measure.isolation import Child, ChildFailure, checked_cpus
 from workbench.measure.timing import Policy, fault
 from workbench.schema import Device, Measurement, Status, Workload
 
@@ -108,6 +108,7 @@ class Runner:
     ) -> None:
         if library not in LIBRARIES:
             raise UsageError(f"there is no library {library!r}; there are {', '.join(LIBRARIES)}")
+        pin = checked_cpus(pin)  # before a long build
         self.library = LIBRARIES[library]
         self.store = store
         self.policy = policy or Policy()
@@ -201,6 +202,7 @@ class Runner:
             **asdict(self.policy),
             "dump": int(check),
         }
+        self._dump.unlink(missing_ok=True)  # a result that is not written must not be taken from the run before
         begun, before = time.time(), load()
         times: tuple[float, ...] = ()
         try:
