@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DataError", "MissingData", "MissingPackage", "NotebookError", "SpaceError", "StoreError", "UsageError", "WorkbenchError"]
+__all__ = ["BuildError", "DataError", "MissingData", "MissingPackage", "NotebookError", "SpaceError", "StoreError", "UsageError", "WorkbenchError"]
 
 
 # Packages whose module has another name than what pip installs.
@@ -45,6 +45,10 @@ class MissingPackage(WorkbenchError, ImportError):
 
 class StoreError(WorkbenchError, OSError):
     """The measurement store cannot read or write (says what is kept and what is lost)."""
+
+
+class BuildError(WorkbenchError, RuntimeError):
+    """A program that cannot be built on this machine, or that does not start (names the compiler or the program and what it said)."""
 
 
 class NotebookError(WorkbenchError, RuntimeError):

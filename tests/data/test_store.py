@@ -559,3 +559,18 @@ def test_file_systems_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with Store(tmp_path / "s.db") as store:
         store.add([measured(0)])
     assert [p.name for p in tmp_path.iterdir()] == ["s.db"]
+
+
+def test_a_note_stays_as_first_written(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Store(path) as store:
+        assert store.note("series") is None
+        assert store.note("series", "by g++ 12") == "by g++ 12"
+        assert store.note("series", "by g++ 13") == "by g++ 12"
+        assert store.note("other") is None
+        store.add([])
+    with Store(path) as store:
+        assert store.note("series") == "by g++ 12"
+        assert store.verify() == 0
+    with pytest.raises(StoreError, match="closed"):
+        store.note("series")

@@ -46,6 +46,10 @@ CREATE INDEX measurement_key ON measurement (workload, device, space, configurat
 """
 
 
+# Made with the first note: a store without any is one that earlier versions have written.
+_NOTES = "CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, text TEXT NOT NULL)"
+
+
 class Where(TypedDict, total=False):
     """Conditions that a record must meet, all of them; without any, every record does."""
 
@@ -194,6 +198,17 @@ class Store:
                         self._db.execute("ROLLBACK")
                 raise
         return ids
+
+    def note(self, name: str, text: str | None = None) -> str | None:
+        """The text kept under a name, such as how a series was measured; None if there is none. `text` is kept if there is none yet: the first one stays."""
+        with self._lock, _explained(self.path, "write a note in" if text is not None else "read a note of"):
+            if text is not None:
+                self._execute(_NOTES)
+                self._execute("INSERT OR IGNORE INTO note (name, text) VALUES (?, ?)", (name, text))
+            elif self._execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note'").fetchone() is None:
+                return None
+            found = self._execute("SELECT text FROM note WHERE name = ?", (name,)).fetchone()
+        return None if found is None else str(found[0])
 
     def _count(self) -> int | None:
         with suppress(sqlite3.Error):

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+FAKE = Path(__file__).with_name("fake_program.py")
+
+
+@pytest.fixture(scope="session")
+def fake() -> Callable[..., list[str]]:
+    """The command of a program that answers at once, and misbehaves for the numbers of rows given."""
+
+    def command(faults: Mapping[int | str, str | float] | None = None) -> list[str]:
+        return [sys.executable, "-I", "-S", str(FAKE), json.dumps({str(m): fault for m, fault in (faults or {}).items()})]
+
+    return command

@@ -1,0 +1,37 @@
+"""The name that a CPU's measurements are recorded under."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.measure import host
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Intel(R) Core(TM) i5-7360U CPU @ 2.30GHz", "intel-core-i5-7360u"),
+        ("AMD EPYC 9654 96-Core Processor", "amd-epyc-9654-96-core"),
+        ("Apple M1", "apple-m1"),
+    ],
+)
+def test_the_name_is_the_model_without_its_ornaments(monkeypatch, model, name):
+    monkeypatch.setattr(host, "_facts", lambda: {"model name": model})
+    assert (host.cpu().name, host.cpu().model, host.cpu().kind) == (name, model, "cpu")
+
+
+def test_a_system_that_says_nothing_still_has_a_name(monkeypatch):
+    monkeypatch.setattr(host, "_facts", dict)
+    monkeypatch.setattr(host.platform, "processor", lambda: "")
+    monkeypatch.setattr(host.platform, "machine", lambda: "")
+    assert host.cpu().name == "cpu"
+    monkeypatch.setattr(host.os, "getloadavg", lambda: (_ for _ in ()).throw(OSError()))
+    assert host.load() is None
+
+
+def test_features_of_a_cpu_tell_it_from_others(monkeypatch):
+    monkeypatch.setattr(host, "_facts", lambda: {"model name": "X", "flags": "sse avx"})
+    first = host.cpu_identity()
+    monkeypatch.setattr(host, "_facts", lambda: {"model name": "X", "flags": "sse avx avx2"})
+    assert host.cpu_identity() != first
+    assert host.usable_cpus() >= 1

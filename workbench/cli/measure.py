@@ -1,0 +1,120 @@
+"""`workbench measure`: time kernels on this machine, and make data sets of what was timed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from workbench.measure.native import Instance, Runner
+    from workbench.schema import Measurement
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="measure", no_args_is_help=True, help="Time kernels on this machine: every attempt is kept at once, and a run that was cut short goes on."
+)
+
+
+@app.command(epilog="Example: workbench measure matrix --kernel mm --library eigen --instances 50")
+def matrix(
+    kernel: Annotated[str, typer.Option("--kernel", help="mm (matrix product), mv (matrix times vector), mc (convolution) or mp (max pooling).")],
+    library: Annotated[str, typer.Option("--library", help="eigen, or boost (uBLAS, one thread).")],
+    instances: Annotated[int, typer.Option("--instances", min=1, help="How many random inputs, drawn as in NN+C's Table II.")] = 500,
+    max_threads: Annotated[
+        int | None, typer.Option("--max-threads", min=1, help="Most threads of an instance (default: one for each CPU that may be used).")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs.")] = 0,
+    output: Annotated[Path | None, typer.Option("--output", help="The store (default: runs/measure/matrix.db of the project).")] = None,
+    pin: Annotated[list[int] | None, typer.Option("--pin", metavar="CPU", help="Run on this CPU only; give it again for more of them.")] = None,
+    run_limit: Annotated[float, typer.Option("--run-limit", min=0.001, help="Seconds that one instance may take; beyond it is a timeout.")] = 60.0,
+) -> None:
+    """Time a matrix kernel on random inputs, then 3% of them again to see whether the machine changed meanwhile.
+
+    After Ctrl-C or a crash the same command goes on where it stopped; with more --instances it adds to what is there.
+    Needs a C++ compiler (CXX, g++ or clang++); the program is built once and kept in the cache.
+    """
+    import time
+    from itertools import chain
+
+    from tqdm.auto import tqdm
+
+    from workbench.data.store import Store
+    from workbench.measure.drift import drift
+    from workbench.measure.host import usable_cpus
+    from workbench.measure.native import Runner, draw, remeasured
+    from workbench.paths import project_root
+
+    path = output or project_root() / "runs" / "measure" / "matrix.db"
+    most = max_threads or (len(set(pin)) if pin else usable_cpus())
+    chosen = draw(kernel, library, instances, seed=seed, max_threads=most)
+    again = remeasured(chosen)
+    threads = f" --max-threads {most}" if library == "eigen" else ""
+    pins = "".join(f" --pin {cpu}" for cpu in dict.fromkeys(pin or ()))
+    made_by = f"workbench measure matrix --kernel {kernel} --library {library}{threads} --seed {seed}{pins} --run-limit {run_limit:g}"
+    stopped = False
+    with Store(path) as store, Runner(library, store, run_limit_s=run_limit, pin=tuple(pin or ()), seed=seed, made_by=made_by) as runner:
+        before = len(store)
+        done = runner.attempts(chosen)
+        left = sum(done[instance] < 1 for instance in chosen) + sum(done[instance] < 2 for instance in again)
+        total = len(chosen) + len(again)
+        start = time.monotonic()
+        attempts = chain(runner.measure(chosen), runner.measure(again, times=2))
+        try:
+            with tqdm(total=total, initial=total - left, desc=f"{kernel} in {library}", unit="run", disable=None) as bar:
+                for _ in attempts:
+                    bar.update()
+        except KeyboardInterrupt:
+            stopped = True
+        seconds = time.monotonic() - start
+        _summary(runner, chosen, len(store) - before, seconds)
+        print(f"drift: {drift(store, kernel=kernel, space=library, device=runner.device.name)}")
+        print(f"store: {path}")
+    if stopped:
+        print("stopped; the same command goes on from here")
+        raise typer.Exit(130)
+
+
+def _summary(runner: Runner, chosen: Sequence[Instance], new: int, seconds: float) -> None:
+    """How the instances asked for ended, the reasons of failures, and the rate."""
+    from collections import Counter
+
+    wanted = set(chosen)
+    firsts = [record for instance, record in _firsts(runner, chosen[0].workload.kernel) if instance in wanted]
+    counts = Counter(str(record.status) for record in firsts)
+    statuses = ", ".join(f"{count:,} {status}" for status, count in counts.most_common()) or "none"
+    rate = f"{new:,} runs in {seconds:.1f} s ({new / seconds:.1f} a second)" if new else "nothing was left to measure"
+    restarts = f"; the program was started again {runner.restarts} times" if runner.restarts else ""
+    kernel = chosen[0].workload.kernel
+    print(f"{kernel} in {runner.library.name} on {runner.device.name}: {len(firsts):,} of {len(chosen):,} instances ({statuses}); {rate}{restarts}")
+    for reason, count in Counter(f"{record.status}: {record.error}" for record in firsts if record.error).most_common(5):
+        print(f"  {count:,} x {reason}")
+
+
+def _firsts(runner: Runner, kernel: str) -> Iterator[tuple[Instance, Measurement]]:
+    from workbench.measure.drift import first_and_last
+    from workbench.measure.native import Instance
+
+    for first, _ in first_and_last(runner.store, kernel=kernel, space=runner.library.name, device=runner.device.name):
+        yield Instance(first.workload, int(first.config["threads"])), first  # type: ignore[arg-type]
+
+
+@app.command(epilog="Example: workbench measure export runs/measure/matrix.db --name matrix-cpu-laptop")
+def export(
+    store: Annotated[Path, typer.Argument(help="The store that `workbench measure matrix` wrote.", exists=True, dir_okay=False)],
+    name: Annotated[str, typer.Option("--name", help="Beginning of the data sets' names; kernel and library follow.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace data sets of these names.")] = False,
+) -> None:
+    """Make a data set of each series of a store, as folders under data/raw: `workbench data list` shows them, and models can learn from them."""
+    from workbench.data.store import Store
+    from workbench.measure.export import export as write
+    from workbench.paths import project_root
+
+    root = project_root() / "data" / "raw"
+    with Store(store) as opened:
+        for dataset, rows in write(opened, name, root, replace=replace).items():
+            print(f"{root / dataset}: {rows:,} rows")
