@@ -10,6 +10,8 @@ import typer
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.data.store import Store
     from workbench.measure.halide import Candidate, Runner
 
@@ -32,54 +34,80 @@ def halide(
     ] = 50,
     autoschedulers: Annotated[bool, typer.Option("--autoschedulers", help="Measure the choices of Mullapudi2016, Adams2019 and Li2018 too.")] = False,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that a schedule may use.")] = 1,
-    pin: Annotated[list[int] | None, typer.Option("--pin", min=0, help="Processor to measure on; may be given several times. Default: any.")] = None,
+    pin: Annotated[list[int] | None, typer.Option("--pin", metavar="CPU", help="Run on this CPU only; give it again for more of them.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw and of the image.")] = 0,
     check: Annotated[float, typer.Option("--check", min=0.0, max=1.0, help="Share of the schedules whose result is compared with numpy's.")] = 0.1,
     device: Annotated[str | None, typer.Option("--device", help="Name of this machine in the records. Default: its processor.")] = None,
-    output: Annotated[Path, typer.Option("--output", help="The measurement store.")] = Path("runs/halide.db"),
+    output: Annotated[Path | None, typer.Option("--output", help="The store (default: runs/measure/halide.db of the project).")] = None,
 ) -> None:
-    """Measure schedules, each in a child process. The same command after an interruption goes on where it stopped."""
+    """Time random schedules of blur or of the fast Fourier transform, then 3% of them again to see whether the machine changed meanwhile.
+
+    After Ctrl-C or a crash the same command goes on where it stopped; with more --schedules it adds to what is there.
+    """
     from workbench.data.store import Store
     from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
     from workbench.measure.halide import Runner, candidates, halide_workload
+    from workbench.paths import project_root
 
-    if pin is not None and threads > len(set(pin)):
-        raise UsageError(f"--threads {threads} on the {len(set(pin))} processors of --pin would take turns; name {threads} processors")
+    cpus = sorted(set(pin or ()))
+    if cpus and threads > len(cpus):
+        raise UsageError(f"--threads {threads} on the {len(cpus)} CPUs of --pin would wait for each other; pin to {threads} CPUs")
     workloads = [halide_workload(kernel, size, threads) for size in dict.fromkeys(n)]
-    with Store(output) as store:
+    path = output or project_root() / "runs" / "measure" / "halide.db"
+    with Store(path) as store:
         for workload in workloads:
-            with Runner(workload, device=device, pin=pin, check_share=check, seed=seed) as runner:
+            with Runner(workload, device=device, pin=cpus, check_share=check, seed=seed) as runner:
                 drawn = candidates(runner.space, schedules, seed)
                 if len(drawn) < schedules:
-                    raise UsageError(f"{workload.key} has {len(drawn)} schedules, fewer than --schedules {schedules}")
-                _measure(store, runner, [*(AUTOSCHEDULERS if autoschedulers else ()), *drawn])
-    print(f"records: {output}")
+                    raise UsageError(f"{workload.key} has {len(drawn):,} schedules, fewer than --schedules {schedules}")
+                finished = _measure(store, runner, drawn, AUTOSCHEDULERS if autoschedulers else ())
+                _summary(store, runner)
+                if not finished:
+                    print(f"store: {path}; stopped, and the same command goes on from here")
+                    raise typer.Exit(130)
+    print(f"store: {path}")
 
 
-def _measure(store: Store, runner: Runner, wanted: list[Candidate]) -> None:
-    """Measure with a progress bar, then say what the store has of these candidates."""
-    from collections import Counter
+def _measure(store: Store, runner: Runner, drawn: Sequence[Candidate], schedulers: Sequence[Candidate]) -> bool:
+    """Measure with a progress bar; whether it was done to the end."""
+    from itertools import chain
 
     from tqdm.auto import tqdm
 
-    from workbench.measure.halide import measure_schedules
+    from workbench.measure.halide import attempts, measure_schedules, remeasured
 
-    known = store.done(workload=runner.workload, device=runner.device)
-    before = sum(runner.key(candidate) in known for candidate in wanted)
-    title = " ".join([runner.workload.kernel, *(f"{name}={value}" for name, value in runner.workload.params.items())])
-    with tqdm(total=len(wanted), initial=before, desc=title, unit="schedule") as bar:
-        for count, _ in enumerate(measure_schedules(store, runner, wanted), 1):
-            rate = f"{60 * count / bar.format_dict['elapsed']:.0f} a minute"
-            bar.set_postfix_str(rate + (f", best {_time(runner.best_s)}" if runner.best_s else ""), refresh=False)
-            bar.update()
+    wanted, again = [*schedulers, *drawn], remeasured(drawn)
+    done = attempts(store, runner)
+    left = sum(done[runner.key(c)] < 1 for c in wanted) + sum(done[runner.key(c)] < 2 for c in again)
+    total = len(wanted) + len(again)
+    measured = chain(measure_schedules(store, runner, wanted), measure_schedules(store, runner, again, times=2))
+    try:
+        with tqdm(total=total, initial=total - left, desc=_title(runner), unit="schedule", disable=None) as bar:
+            for count, _ in enumerate(measured, 1):
+                rate = f"{60 * count / bar.format_dict['elapsed']:.0f} a minute" if not bar.disable else ""
+                bar.set_postfix_str(rate + (f", best {_time(runner.best_s)}" if runner.best_s else ""), refresh=False)
+                bar.update()
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _summary(store: Store, runner: Runner) -> None:
+    """What the store has of the runner's workload: how the attempts ended, the best, and the autoschedulers' choices."""
+    from collections import Counter
+
     rows = list(store.rows(workload=runner.workload, device=runner.device))
-    counts = Counter(str(row.status) for row in rows)
+    statuses = ", ".join(f"{count:,} {status}" for status, count in Counter(str(row.status) for row in rows).most_common()) or "nothing measured"
     best = min((row for row in rows if row.time_s is not None), key=lambda row: row.time_s or 0.0, default=None)
-    text = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
-    print(f"{title}: {text or 'nothing measured'}" + (f"; best {_time(best.time_s or 0.0)} with {dict(best.config)}" if best else ""))
+    fastest = f"; best {_time(best.time_s or 0.0)} with {' '.join(f'{knob}={value}' for knob, value in best.config.items())}" if best else ""
+    print(f"{_title(runner)} on {runner.device}: {statuses}{fastest}")
     for row in rows:
         if "scheduler" in row.config:
-            print(f"  {row.config['scheduler']}: {_time(row.time_s) if row.time_s is not None else f'{row.status} ({row.error})'}")
+            print(f"  {row.config['scheduler']}: {_time(row.time_s) if row.time_s is not None else f'{row.status}, {row.error}'}")
+
+
+def _title(runner: Runner) -> str:
+    return " ".join([runner.workload.kernel, *(f"{name}={value}" for name, value in runner.workload.params.items())])
 
 
 def _time(seconds: float) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import math
 import os
 import platform
 import random
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.errors import MissingPackage, UsageError, WorkbenchError
+from workbench.errors import MissingPackage, WorkbenchError
 from workbench.kernels import kernel
 from workbench.kernels.base import whole
 from workbench.kernels.halide import problem_of
-from workbench.measure._lines import Ended, LineProcess, TookTooLong
+from workbench.measure._child import Child, ChildFailure
 from workbench.measure.halide_worker import Policy
 from workbench.schema import Measurement, Status, Workload
 
@@ -35,15 +37,25 @@ if TYPE_CHECKING:
     from workbench.data.store import Key, Store
     from workbench.space import Space
 
-__all__ = ["AUTOSCHEDULER_SPACE", "SPACE", "Candidate", "Limits", "Runner", "candidates", "device_name", "halide_workload", "measure_schedules"]
+__all__ = [
+    "AUTOSCHEDULER_SPACE",
+    "SPACE",
+    "Candidate",
+    "Limits",
+    "Runner",
+    "attempts",
+    "candidates",
+    "device_name",
+    "halide_workload",
+    "measure_schedules",
+    "remeasured",
+]
 
 SPACE = "workbench"
 AUTOSCHEDULER_SPACE = "autoscheduler"
 
 # An index of the workload's space, or the name of an autoscheduler.
 Candidate = int | str
-
-_STAGE_STATUS = {"build": Status.COMPILE_ERROR, "run": Status.RUN_ERROR, "check": Status.WRONG_RESULT}
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,8 @@ class Runner:
         device: name of this machine in the records.
         policy: how programs are timed.
         limits: when a candidate is given up.
-        pin: processor numbers that the child process may use, None for all.
+        hopeless: a configuration that takes this many times the best time so far is timed for 0.1 s only, which may be one repeat.
+        pin: processors that the child process may use; none: all.
         check_share: share of the configurations whose output is compared with numpy's; the autoschedulers' always is.
         seed: of the input's numbers, and of which configurations are checked.
         problem: "module:class" of another problem than the kernel's own.
@@ -106,30 +119,35 @@ class Runner:
         device: str | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
-        pin: Sequence[int] | None = None,
+        hopeless: float = 10.0,
+        pin: Sequence[int] = (),
         check_share: float = 0.1,
         seed: int = 0,
         problem: str | None = None,
     ) -> None:
         if problem is None and importlib.util.find_spec("halide") is None:
             raise MissingPackage.needed_by("measuring Halide's schedules", ModuleNotFoundError(name="halide"))
-        if pin is not None:
-            if not hasattr(os, "sched_setaffinity"):
-                raise UsageError(f"{platform.system()} cannot pin a process to processors; measure without")
-            if unknown := sorted(set(pin) - os.sched_getaffinity(0)):
-                raise UsageError(f"cannot pin to processor {unknown[0]}; this process may use {sorted(os.sched_getaffinity(0))}")
         self.workload = workload
         self.space = kernel(workload.kernel).space(workload, SPACE)
         self.device = device or device_name()
         self.policy = policy or Policy()
         self.limits = limits or Limits()
+        self.hopeless = hopeless
         self.check_share = check_share
         self.seed = seed
         self.best_s: float | None = None
         self.schedules: dict[str, str] = {}
-        self._pin = None if pin is None else sorted(pin)
-        self._problem = problem or problem_of(workload.kernel)
-        self._worker: LineProcess | None = None
+        setup = {"parent": os.getpid(), "problem": problem or problem_of(workload.kernel), "arguments": {"n": workload.params["n"], "seed": seed}}
+        # The child finds the modules that the parent finds, and none that lie in the folder it happens to run in.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HL_NUM_THREADS": str(workload.params["threads"])}
+        self._child = Child(
+            [sys.executable, "-P", "-m", "workbench.measure.halide_worker", json.dumps(setup)],
+            env=environment,
+            pin=pin,
+            # An allocation beyond this fails in the candidate, instead of the machine running out of memory.
+            memory_bytes=int(0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+            start_limit_s=self.limits.start_s,
+        )
 
     def __enter__(self) -> Runner:
         return self
@@ -139,9 +157,12 @@ class Runner:
 
     def close(self) -> None:
         """End the child process; the next measurement starts another."""
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+        self._child.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the child process, None while there is none."""
+        return self._child.pid
 
     def key(self, candidate: Candidate) -> Key:
         """The key that a candidate's measurement has in a store."""
@@ -150,7 +171,7 @@ class Runner:
         return Key.of(self.workload, self.device, **self._identity(candidate))
 
     def measure(self, wanted: Iterable[Candidate]) -> Iterator[Measurement]:
-        """A measurement for each candidate, as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats, one alone if it was hopeless.
+        """A measurement for each candidate, as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats.
 
         Raises:
             UsageError: an index that the space does not have.
@@ -161,53 +182,51 @@ class Runner:
 
     def race(self, wanted: Sequence[Candidate], repeats: int = 15) -> list[list[float]]:
         """Seconds [candidates][repeats] of candidates that take turns in one process. Raises WorkbenchError where one of them fails."""
-        worker = self._started()
-        worker.send({"race": [self._request(candidate) for candidate in wanted], "repeats": repeats})
         try:
-            for candidate in wanted:
-                self._expect(worker.receive(self._build_limit(candidate)), "built")
-            reply = self._expect(worker.receive(self.limits.run_s * max(1, len(wanted))), "raced")
-        except (TookTooLong, Ended) as error:
-            self.close()
-            raise WorkbenchError(f"{self.workload.key}: the race of {list(wanted)} was not finished: {error or 'a limit of time was reached'}") from error
-        times: list[list[float]] = reply["times_s"]
+            for number, candidate in enumerate(wanted):
+                self._told(self._child.ask({"do": "build", "keep": number > 0, **self._request(candidate)}, self._build_limit(candidate)))
+            request = {"do": "race", "repeats": repeats, "policy": dataclasses.asdict(self.policy)}
+            times: list[list[float]] = self._told(self._child.ask(request, self.limits.run_s * len(wanted)))["times_s"]
+        except ChildFailure as failure:
+            raise WorkbenchError(f"{self.workload.key}: the race of {list(wanted)} was not finished: {failure}") from failure
         return times
 
-    def _expect(self, reply: dict[str, Any], event: str) -> dict[str, Any]:
-        if reply["event"] != event:
-            self.close()
-            raise WorkbenchError(f"{self.workload.key}: a candidate of the race failed: {reply.get('error')}")
-        return reply
-
     def _measure(self, candidate: Candidate) -> Measurement:
-        worker = self._started()
-        # An autoscheduler's choice is a baseline: it is timed in full, however slow.
-        best_s = None if isinstance(candidate, str) else self.best_s
-        worker.send({**self._request(candidate), "policy": dataclasses.asdict(self.policy), "best_s": best_s, "check": self._checked(candidate)})
-        stage, limit_s, compile_s = "build", self._build_limit(candidate), None
+        stage, compile_s = Status.COMPILE_ERROR, None
+        when = {"timestamp": time.time(), "load": os.getloadavg()[0]}
         try:
-            reply = worker.receive(limit_s)
-            if reply["event"] == "built":
-                compile_s = float(reply["compile_s"])
-                if isinstance(candidate, str):
-                    self.schedules[candidate] = reply["schedule"]
-                stage, limit_s = "run", self.limits.run_s
-                reply = worker.receive(limit_s)
-        except TookTooLong:
-            self.close()
-            return self._record(candidate, Status.TIMEOUT, compile_s=compile_s, error=f"{stage}: not done after {limit_s:g} s")
-        except Ended as end:
-            self.close()
-            return self._record(candidate, _STAGE_STATUS[stage], compile_s=compile_s, error=f"{stage}: the process {end}")
-        if reply["event"] == "failed":
-            return self._record(candidate, _STAGE_STATUS[reply["stage"]], compile_s=compile_s, error=f"{reply['stage']}: {reply['error']}")
-        times = tuple(float(t) for t in reply["times_s"])
+            built = self._told(self._child.ask({"do": "build", **self._request(candidate)}, self._build_limit(candidate)))
+            stage, compile_s = Status.RUN_ERROR, float(built["compile_s"])
+            if isinstance(candidate, str):
+                self.schedules[candidate] = built["schedule"]
+            times = self._check_and_time(candidate)
+        except ChildFailure as failure:
+            # A process that ended, or a candidate that said why it failed: what that is depends on what it was doing.
+            status = stage if failure.status is Status.RUN_ERROR else failure.status
+            doing = "compiling" if stage is Status.COMPILE_ERROR else "running"
+            return self._record(candidate, status, **when, compile_s=compile_s, error=f"{doing}: {failure.reason}")
         self.best_s = min(times) if self.best_s is None else min(self.best_s, *times)
-        return self._record(candidate, Status.OK, time_s=min(times), times_s=times, compile_s=compile_s)
+        return self._record(candidate, Status.OK, time_s=min(times), times_s=times, compile_s=compile_s, **when)
+
+    def _check_and_time(self, candidate: Candidate) -> tuple[float, ...]:
+        end = time.monotonic() + self.limits.run_s
+        if self._checked(candidate):
+            verdict = self._told(self._child.ask({"do": "check"}, self.limits.run_s))
+            if not verdict["right"]:
+                raise ChildFailure(Status.WRONG_RESULT, f"relative error {verdict['relative_error']}")
+        # An autoscheduler's choice is a baseline: it is timed in full, however slow.
+        slowest_s = None if isinstance(candidate, str) or self.best_s is None else self.hopeless * self.best_s
+        request = {"do": "time", "policy": dataclasses.asdict(self.policy), "slowest_s": slowest_s}
+        return tuple(self._told(self._child.ask(request, max(0.0, end - time.monotonic())))["times_s"])
+
+    @staticmethod
+    def _told(answer: dict[str, Any]) -> dict[str, Any]:
+        if "error" in answer:
+            raise ChildFailure(Status.RUN_ERROR, answer["error"])
+        return answer
 
     def _record(self, candidate: Candidate, status: Status, **fields: Any) -> Measurement:
-        fields |= {"host": platform.node(), "timestamp": time.time(), "load": os.getloadavg()[0]}
-        return Measurement(self.workload, self.device, status, **self._identity(candidate), **fields)
+        return Measurement(self.workload, self.device, status, **self._identity(candidate), host=platform.node(), **fields)
 
     def _identity(self, candidate: Candidate) -> dict[str, Any]:
         if isinstance(candidate, str):
@@ -226,32 +245,29 @@ class Runner:
         # By candidate, not by turn: a resumed series checks the same ones.
         return isinstance(candidate, str) or random.Random(f"{self.seed} {candidate}").random() < self.check_share
 
-    def _started(self) -> LineProcess:
-        if self._worker is None:
-            setup = {
-                "parent": os.getpid(),
-                "pin": self._pin,
-                "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-                "problem": self._problem,
-                "arguments": {"n": self.workload.params["n"], "seed": self.seed},
-            }
-            # The child finds the modules that the parent finds, and nothing else: no module of the folder it happens to run in.
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HL_NUM_THREADS": str(self.workload.params["threads"])}
-            worker = LineProcess([sys.executable, "-P", "-m", "workbench.measure.halide_worker", json.dumps(setup)], environment)
-            try:
-                worker.receive(self.limits.start_s)
-            except (TookTooLong, Ended) as error:
-                worker.kill()
-                raise WorkbenchError(f"{self.workload.key}: the process that measures did not start: {error or 'a limit of time was reached'}") from error
-            self._worker = worker
-        return self._worker
+
+def remeasured(drawn: Sequence[Candidate], share: float = 0.03) -> list[Candidate]:
+    """The candidates to measure again at the end, evenly spread: a share of them, rounded up."""
+    count = math.ceil(len(drawn) * share)
+    return [drawn[i * len(drawn) // count] for i in range(count)]
 
 
-def measure_schedules(store: Store, runner: Runner, wanted: Iterable[Candidate]) -> Iterator[Measurement]:
-    """Measure the candidates that the store has no record of, and give each measurement once it is on the disk: after a stop, the next call goes on."""
-    done = store.done(workload=runner.workload, device=runner.device)
-    times = [m.time_s for m in store.rows(workload=runner.workload, device=runner.device) if m.time_s is not None]
-    runner.best_s = min(times, default=runner.best_s)
-    for measurement in runner.measure(candidate for candidate in wanted if runner.key(candidate) not in done):
+def attempts(store: Store, runner: Runner) -> Counter[Key]:
+    """How many records the store has of each candidate of the runner's workload on its device."""
+    from workbench.data.store import Key
+
+    rows = store.rows(workload=runner.workload, device=runner.device)
+    return Counter(Key.of(row.workload, row.device, row.space, row.index, row.config) for row in rows)
+
+
+def measure_schedules(store: Store, runner: Runner, wanted: Iterable[Candidate], *, times: int = 1) -> Iterator[Measurement]:
+    """Measure the candidates of which the store has fewer than `times` records, and give each measurement once it is on the disk.
+
+    Stopped at any moment, the next call goes on where it was. What is hopeless depends on the best time of all that the store has.
+    """
+    done = attempts(store, runner)
+    known = [row.time_s for row in store.rows(workload=runner.workload, device=runner.device) if row.time_s is not None]
+    runner.best_s = min(known, default=runner.best_s)
+    for measurement in runner.measure(candidate for candidate in wanted if done[runner.key(candidate)] < times):
         store.add([measurement])
         yield measurement

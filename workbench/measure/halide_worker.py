@@ -1,16 +1,17 @@
-"""The child process of `workbench.measure.halide`: builds, checks and times candidates, one request a line.
+"""The child process of `workbench.measure.halide`: builds, checks and times candidates.
 
-It runs as `python -m workbench.measure.halide_worker JSON`, where the JSON names the problem. Requests and replies are JSON, one a line, on standard input and
-on what was standard output at the start: whatever a candidate or a compiler prints goes to standard error.
+It runs as `python -m workbench.measure.halide_worker JSON`, where the JSON names the problem. Requests and answers are JSON, one a line, on standard input and
+on what was standard output at the start: whatever a candidate or a compiler prints goes to standard error. An answer has the request's `id`, and `error` where
+the candidate failed.
 
-A request has a candidate (`config`, or `autoscheduler` and `parallelism`), `policy`, `best_s` and `check`; the replies are `built` and `timed`, or `failed`
-with the stage. A request with `race`, a list of candidates, and `repeats` has a reply `built` for each candidate, then `raced`. In a race the candidates take
-turns, so that what else the machine does meets all of them alike.
+    build  a candidate, by `config` or by `autoscheduler` and `parallelism`; those built before are dropped, unless `keep`
+    check  the last one built: the relative error of its result, and whether it is within the tolerance
+    time   the last one built, by `policy`, with fewer repeats where it is slower than `slowest_s`
+    race   all that are kept, `repeats` times in turns, so that what else the machine does meets all of them alike
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import importlib
@@ -23,112 +24,116 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.kernels.halide.base import Problem, Program
 
-__all__ = ["Policy", "time_program"]
+__all__ = ["CONFIRMED_S", "Policy", "time_program"]
+
+# A program of milliseconds can be ten times slower while something else has its processor, but not for so long.
+CONFIRMED_S = 0.1
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How a program is timed, after a call to warm up.
+    """How a program is timed.
 
     Attributes:
-        repeats: how often, at most.
-        least: how often, at least.
-        budget_s: no repeat beyond `least` begins after this much time.
-        window_s: a repeat makes as many calls as fill this, and its time is theirs divided by their number: a clock cannot time a microsecond.
-        hopeless: a program that takes this many times the best time so far, in its first call and in those after it, is timed once.
+        repeats, at_least: number of times taken, and the fewest.
+        limit_s: after this many seconds of repeats no further one is begun.
+        warmup_s: before the first repeat the program is called once, and on until this many seconds have passed.
+        batch_s: a repeat makes as many calls as take this long, and its time is theirs divided by their number: a clock cannot time a microsecond.
     """
 
     repeats: int = 7
-    least: int = 3
-    budget_s: float = 0.5
-    window_s: float = 1e-3
-    hopeless: float = 10.0
+    at_least: int = 3
+    limit_s: float = 0.5
+    warmup_s: float = 0.005
+    batch_s: float = 5e-5
 
 
-def time_program(call: Callable[[], object], policy: Policy, best_s: float | None = None, runs: int = 1) -> list[float]:
-    """Seconds of each repeat, for one of the `runs` kernel runs of a call; a single one where the program is hopeless beside `best_s`."""
+def time_program(call: Callable[[], object], policy: Policy, slowest_s: float = math.inf) -> list[float]:
+    """Seconds a call in each repeat. A program that is always slower than `slowest_s` a call gets no further repeat after `CONFIRMED_S` of them, or one."""
 
     def repeat(calls: int) -> float:
         start = time.perf_counter()
         for _ in range(calls):
             call()
-        return (time.perf_counter() - start) / calls / runs
+        return (time.perf_counter() - start) / calls
 
-    limit = math.inf if best_s is None else policy.hopeless * best_s
-    spent = first = repeat(1)
-    if first * runs < policy.window_s or first > limit:
-        # The first call met cold caches and pages that were not there yet: only a second one tells how many fill a window, or that there is no hope.
-        spent = repeat(max(1, math.ceil(policy.window_s / (first * runs))))
-    if min(first, spent) > limit:
-        return [spent]
-    calls = max(1, math.ceil(policy.window_s / (spent * runs)))
+    start = time.perf_counter()
+    fastest = repeat(1)
+    while time.perf_counter() - start < policy.warmup_s:
+        fastest = min(fastest, repeat(1))
+    calls = max(1, math.ceil(policy.batch_s / fastest))
     times: list[float] = []
-    begin = time.perf_counter()
-    while len(times) < policy.least or (len(times) < policy.repeats and time.perf_counter() - begin < policy.budget_s):
+    start = time.perf_counter()
+    while len(times) < policy.repeats:
+        spent = time.perf_counter() - start
+        hopeless = bool(times) and min(fastest, *times) > slowest_s and spent >= CONFIRMED_S
+        if hopeless or (spent >= policy.limit_s and len(times) >= policy.at_least):
+            break
         times.append(repeat(calls))
     return times
 
 
 class _Worker:
-    def __init__(self, problem: Problem, replies: IO[str]) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.replies = replies
+        self.programs: list[Program] = []
 
-    def reply(self, event: str, **content: Any) -> None:
-        self.replies.write(json.dumps({"event": event, **content}) + "\n")
-        self.replies.flush()
-
-    def serve(self, request: Mapping[str, Any]) -> None:
-        """Answer one request; what a candidate raises is a reply, not an end."""
-        stage = "build"
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one request; what a candidate raises is an answer, not an end."""
+        if request.get("kernel") == "ping":
+            return {}
+        commands: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "build": self._build,
+            "check": self._check,
+            "time": self._time,
+            "race": self._race,
+        }
+        command = commands[request["do"]]
         try:
-            if "race" in request:
-                programs = [self._build(candidate) for candidate in request["race"]]
-                stage = "run"
-                self.reply("raced", times_s=self._race(programs, int(request["repeats"])))
-                return
-            program = self._build(request)
-            stage = "run"
-            error = self._check(program) if request["check"] else None
-            if error is not None and not error <= self.problem.tolerance:
-                self.reply("failed", stage="check", error=f"relative error {error:.2g}, more than {self.problem.tolerance:g}")
-                return
-            self.reply("timed", times_s=time_program(program.run, Policy(**request["policy"]), request["best_s"], self.problem.runs), error=error)
-        except Exception as error:  # whatever a candidate does wrong is what the reply is about
-            self.reply("failed", stage=stage, error=" ".join(f"{type(error).__name__}: {error}".split())[:500])
+            return command(request)
+        except Exception as error:  # whatever a candidate does wrong is what the answer is about
+            return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
 
-    def _build(self, candidate: Mapping[str, Any]) -> Program:
-        if "autoscheduler" in candidate:
-            program = self.problem.autoschedule(candidate["autoscheduler"], int(candidate["parallelism"]))
+    def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if not request.get("keep"):
+            self.programs.clear()
+        if "autoscheduler" in request:
+            program = self.problem.autoschedule(request["autoscheduler"], int(request["parallelism"]))
         else:
-            program = self.problem.compile(candidate["config"])
-        self.reply("built", compile_s=program.compile_s, schedule=program.schedule)
-        return program
+            program = self.problem.compile(request["config"])
+        self.programs.append(program)
+        return {"compile_s": program.compile_s, "schedule": program.schedule}
 
-    def _check(self, program: Program) -> float:
+    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.problem.spoil()
-        program.run()
-        return self.problem.error()
+        self.programs[-1].run()
+        error = float(self.problem.error())
+        return {"right": error <= self.problem.tolerance, "relative_error": repr(error)}
 
-    def _race(self, programs: list[Program], repeats: int) -> list[list[float]]:
-        times: list[list[float]] = [[] for _ in programs]
-        order = list(range(len(programs)))
-        single = Policy(repeats=1, least=1)
+    def _time(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        runs = self.problem.runs
+        slowest_s = math.inf if request["slowest_s"] is None else request["slowest_s"] * runs
+        return {"times_s": [seconds / runs for seconds in time_program(self.programs[-1].run, Policy(**request["policy"]), slowest_s)]}
+
+    def _race(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        times: list[list[float]] = [[] for _ in self.programs]
+        order = list(range(len(self.programs)))
+        single = Policy(**{**request["policy"], "repeats": 1, "at_least": 1})
         shuffle = random.Random(0).shuffle
-        for _ in range(repeats):
+        for _ in range(request["repeats"]):
             shuffle(order)
             for i in order:
-                times[i] += time_program(programs[i].run, single, runs=self.problem.runs)
-        return times
+                times[i].append(time_program(self.programs[i].run, single)[0] / self.problem.runs)
+        return {"times_s": times}
 
 
 def _die_with_parent(parent: int) -> None:
-    """A candidate may hang in machine code: only the kernel can end this process when nobody waits for it any more."""
+    """A candidate may hang in machine code: only the system can end this process when nobody waits for it any more."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -136,29 +141,19 @@ def _die_with_parent(parent: int) -> None:
         sys.exit(1)
 
 
-def _limit_memory(limit_bytes: int) -> None:
-    """An allocation beyond the limit then fails in the candidate, instead of the machine running out of memory."""
-    import resource
-
-    with contextlib.suppress(ValueError, OSError):  # not every system has the limit
-        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
-
-
 def main() -> None:
-    """Serve requests until standard input ends."""
+    """Answer requests until standard input ends."""
     setup = json.loads(sys.argv[1])
     _die_with_parent(setup["parent"])
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    if setup["pin"] is not None:
-        os.sched_setaffinity(0, setup["pin"])
-    _limit_memory(setup["memory_bytes"])
     module, _, name = setup["problem"].partition(":")
-    worker = _Worker(getattr(importlib.import_module(module), name)(**setup["arguments"]), replies)
-    worker.reply("ready")
+    worker = _Worker(getattr(importlib.import_module(module), name)(**setup["arguments"]))
     gc.disable()
     for line in sys.stdin:
-        worker.serve(json.loads(line))
+        request = json.loads(line)
+        answers.write(json.dumps({"id": request["id"], **worker.answer(request)}) + "\n")
+        answers.flush()
         gc.collect()
 
 
