@@ -77,7 +77,7 @@ class TestBlur:
         problem = Blur(4, seed=3)
         image = problem.image[:, 1039:1045].tolist()  # the 4 x 4 image with a frame of 1
         rows = [[sum(row[x : x + 3]) // 3 for x in range(4)] for row in image]
-        assert problem.reference().tolist() == [[sum(rows[y + d][x] for d in range(3)) // 3 for x in range(4)] for y in range(4)]
+        assert problem.reference.tolist() == [[sum(rows[y + d][x] for d in range(3)) // 3 for x in range(4)] for y in range(4)]
 
     def test_the_papers_schedule(self) -> None:
         problem = Blur(256)

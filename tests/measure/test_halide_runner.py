@@ -174,7 +174,8 @@ import sys
 from workbench.data.store import Store
 from workbench.measure.halide import Limits, Runner, halide_workload, measure_schedules
 path, *indices = sys.argv[1:]
-with Store(path) as store, Runner(halide_workload("blur", 1024), device="here", problem="faulty_problem:Faulty", limits=Limits(run_s=1000)) as runner:
+options = {"device": "here", "problem": "faulty_problem:Faulty", "limits": Limits(run_s=1000)}
+with Store(path) as store, Runner(halide_workload("blur", 1024), **options) as runner:
     for measurement in measure_schedules(store, runner, [int(i) for i in indices]):
         print(runner.pid, measurement.index, flush=True)
 """
