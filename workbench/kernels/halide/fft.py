@@ -145,7 +145,7 @@ class FFT(HalideProblem):
         """
         inputs, first, transposed, second, output = self._define()
         image = output.args()[2]
-        knob = {name: int(str(value)) for name, value in config.items()}
+        knob = {name: value for name, value in config.items() if isinstance(value, int)}
         for stages, number in ((first, 1), (second, 2)):
             tile = _Tile(*(knob[f"{name}{number}"] for name in ("group", "vector", "unroll")))
             tile.schedule(stages, output, image, parallel=knob["parallel"] == 1)
