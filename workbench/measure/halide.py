@@ -1,0 +1,273 @@
+"""Measure Halide's schedules on this machine: candidates compiled, checked and timed in a child process that is started again after a crash or a hang.
+
+A workload has the image's size and the number of threads, `Workload("blur", {"n": 1024, "threads": 1})`. The choices of the autoschedulers are measured in the
+same process as the configurations of the space, on the same input and by the same policy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import os
+import platform
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import MissingPackage, WorkbenchError
+from workbench.kernels import kernel
+from workbench.kernels.base import whole
+from workbench.kernels.halide import problem_of
+from workbench.measure._child import Child, ChildFailure
+from workbench.measure.halide_worker import Policy
+from workbench.schema import Measurement, Status, Workload
+
+if TYPE_CHECKING:
+    from workbench.data.store import Key, Store
+    from workbench.space import Space
+
+__all__ = [
+    "AUTOSCHEDULER_SPACE",
+    "SPACE",
+    "Candidate",
+    "Limits",
+    "Runner",
+    "attempts",
+    "candidates",
+    "device_name",
+    "halide_workload",
+    "measure_schedules",
+    "remeasured",
+]
+
+SPACE = "workbench"
+AUTOSCHEDULER_SPACE = "autoscheduler"
+
+# An index of the workload's space, or the name of an autoscheduler.
+Candidate = int | str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds after which a candidate is given up: to compile a configuration, to search and compile for an autoscheduler, to check and time either."""
+
+    build_s: float = 60.0
+    search_s: float = 300.0
+    run_s: float = 60.0
+    start_s: float = 60.0
+
+
+def halide_workload(name: str, n: int, threads: int = 1) -> Workload:
+    """The workload of a kernel ("blur", "fft") for an n x n image. Raises UsageError for another kernel, a size or a number of threads it cannot have."""
+    problem_of(name)
+    workload = Workload(name, {"n": n, "threads": threads})
+    whole(workload, "threads")
+    kernel(name).space(workload, SPACE)
+    return workload
+
+
+def device_name() -> str:
+    """A name for this machine's processor, such as "amd-epyc-7763"."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        model = found[1] if found else model
+    model = re.sub(r"\((r|tm)\)|\bcpu\b|@.*|\bprocessor\b|\b\d+-core\b", " ", model.lower())
+    return "-".join(re.findall(r"[a-z0-9]+", model)) or "cpu"
+
+
+def candidates(space: Space, count: int, seed: int = 0) -> list[int]:
+    """`count` indices of a space in random order, or all it has; more of them continue the same series."""
+    return [int(index) for index in np.random.default_rng(seed).permutation(space.members())[:count]]
+
+
+class Runner:
+    """Measures candidates of one workload.
+
+    Args:
+        workload: see `halide_workload`.
+        device: name of this machine in the records.
+        policy: how programs are timed.
+        limits: when a candidate is given up.
+        hopeless: a configuration that takes this many times the best time so far is timed for 0.1 s only, which may be one repeat.
+        pin: processors that the child process may use; none: all.
+        check_share: share of the configurations whose output is compared with numpy's; the autoschedulers' always is.
+        seed: of the input's numbers, and of which configurations are checked.
+        problem: "module:class" of another problem than the kernel's own.
+
+    Attributes:
+        best_s: the best time so far, beside which others are hopeless; set it when a series is resumed.
+        schedules: autoscheduler -> the schedule it chose, as Halide's C++ text.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        device: str | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        hopeless: float = 10.0,
+        pin: Sequence[int] = (),
+        check_share: float = 0.1,
+        seed: int = 0,
+        problem: str | None = None,
+    ) -> None:
+        if problem is None and importlib.util.find_spec("halide") is None:
+            raise MissingPackage.needed_by("measuring Halide's schedules", ModuleNotFoundError(name="halide"))
+        self.workload = workload
+        self.space = kernel(workload.kernel).space(workload, SPACE)
+        self.device = device or device_name()
+        self.policy = policy or Policy()
+        self.limits = limits or Limits()
+        self.hopeless = hopeless
+        self.check_share = check_share
+        self.seed = seed
+        self.best_s: float | None = None
+        self.schedules: dict[str, str] = {}
+        setup = {"parent": os.getpid(), "problem": problem or problem_of(workload.kernel), "arguments": {"n": workload.params["n"], "seed": seed}}
+        # The child finds the modules that the parent finds, and none that lie in the folder it happens to run in.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HL_NUM_THREADS": str(workload.params["threads"])}
+        self._child = Child(
+            [sys.executable, "-P", "-m", "workbench.measure.halide_worker", json.dumps(setup)],
+            env=environment,
+            pin=pin,
+            # An allocation beyond this fails in the candidate, instead of the machine running out of memory.
+            memory_bytes=int(0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+            start_limit_s=self.limits.start_s,
+        )
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child process; the next measurement starts another."""
+        self._child.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the child process, None while there is none."""
+        return self._child.pid
+
+    def key(self, candidate: Candidate) -> Key:
+        """The key that a candidate's measurement has in a store."""
+        from workbench.data.store import Key
+
+        return Key.of(self.workload, self.device, **self._identity(candidate))
+
+    def measure(self, wanted: Iterable[Candidate]) -> Iterator[Measurement]:
+        """A measurement for each candidate, as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats.
+
+        Raises:
+            UsageError: an index that the space does not have.
+            WorkbenchError: the child process does not start.
+        """
+        for candidate in wanted:
+            yield self._measure(candidate)
+
+    def race(self, wanted: Sequence[Candidate], repeats: int = 15) -> list[list[float]]:
+        """Seconds [candidates][repeats] of candidates that take turns in one process. Raises WorkbenchError where one of them fails."""
+        try:
+            for number, candidate in enumerate(wanted):
+                self._told(self._child.ask({"do": "build", "keep": number > 0, **self._request(candidate)}, self._build_limit(candidate)))
+            request = {"do": "race", "repeats": repeats, "policy": dataclasses.asdict(self.policy)}
+            times: list[list[float]] = self._told(self._child.ask(request, self.limits.run_s * len(wanted)))["times_s"]
+        except ChildFailure as failure:
+            raise WorkbenchError(f"{self.workload.key}: the race of {list(wanted)} was not finished: {failure}") from failure
+        return times
+
+    def _measure(self, candidate: Candidate) -> Measurement:
+        stage, compile_s = Status.COMPILE_ERROR, None
+        when = {"timestamp": time.time(), "load": os.getloadavg()[0]}
+        try:
+            built = self._told(self._child.ask({"do": "build", **self._request(candidate)}, self._build_limit(candidate)))
+            stage, compile_s = Status.RUN_ERROR, float(built["compile_s"])
+            if isinstance(candidate, str):
+                self.schedules[candidate] = built["schedule"]
+            times = self._check_and_time(candidate)
+        except ChildFailure as failure:
+            # A process that ended, or a candidate that said why it failed: what that is depends on what it was doing.
+            status = stage if failure.status is Status.RUN_ERROR else failure.status
+            doing = "compiling" if stage is Status.COMPILE_ERROR else "running"
+            return self._record(candidate, status, **when, compile_s=compile_s, error=f"{doing}: {failure.reason}")
+        self.best_s = min(times) if self.best_s is None else min(self.best_s, *times)
+        return self._record(candidate, Status.OK, time_s=min(times), times_s=times, compile_s=compile_s, **when)
+
+    def _check_and_time(self, candidate: Candidate) -> tuple[float, ...]:
+        end = time.monotonic() + self.limits.run_s
+        if self._checked(candidate):
+            verdict = self._told(self._child.ask({"do": "check"}, self.limits.run_s))
+            if not verdict["right"]:
+                raise ChildFailure(Status.WRONG_RESULT, f"relative error {verdict['relative_error']}")
+        # An autoscheduler's choice is a baseline: it is timed in full, however slow.
+        slowest_s = None if isinstance(candidate, str) or self.best_s is None else self.hopeless * self.best_s
+        request = {"do": "time", "policy": dataclasses.asdict(self.policy), "slowest_s": slowest_s}
+        return tuple(self._told(self._child.ask(request, max(0.0, end - time.monotonic())))["times_s"])
+
+    @staticmethod
+    def _told(answer: dict[str, Any]) -> dict[str, Any]:
+        if "error" in answer:
+            raise ChildFailure(Status.RUN_ERROR, answer["error"])
+        return answer
+
+    def _record(self, candidate: Candidate, status: Status, **fields: Any) -> Measurement:
+        return Measurement(self.workload, self.device, status, **self._identity(candidate), host=platform.node(), **fields)
+
+    def _identity(self, candidate: Candidate) -> dict[str, Any]:
+        if isinstance(candidate, str):
+            return {"space": AUTOSCHEDULER_SPACE, "config": {"scheduler": candidate}}
+        return {"space": self.space.name, "index": candidate, "config": self.space.config(candidate)}
+
+    def _request(self, candidate: Candidate) -> dict[str, Any]:
+        if isinstance(candidate, str):
+            return {"autoscheduler": candidate, "parallelism": self.workload.params["threads"]}
+        return {"config": self.space.config(candidate)}
+
+    def _build_limit(self, candidate: Candidate) -> float:
+        return self.limits.search_s if isinstance(candidate, str) else self.limits.build_s
+
+    def _checked(self, candidate: Candidate) -> bool:
+        # By candidate, not by turn: a resumed series checks the same ones.
+        return isinstance(candidate, str) or random.Random(f"{self.seed} {candidate}").random() < self.check_share
+
+
+def remeasured(drawn: Sequence[Candidate], share: float = 0.03) -> list[Candidate]:
+    """The candidates to measure again at the end, evenly spread: a share of them, rounded up."""
+    count = math.ceil(len(drawn) * share)
+    return [drawn[i * len(drawn) // count] for i in range(count)]
+
+
+def attempts(store: Store, runner: Runner) -> Counter[Key]:
+    """How many records the store has of each candidate of the runner's workload on its device."""
+    from workbench.data.store import Key
+
+    rows = store.rows(workload=runner.workload, device=runner.device)
+    return Counter(Key.of(row.workload, row.device, row.space, row.index, row.config) for row in rows)
+
+
+def measure_schedules(store: Store, runner: Runner, wanted: Iterable[Candidate], *, times: int = 1) -> Iterator[Measurement]:
+    """Measure the candidates of which the store has fewer than `times` records, and give each measurement once it is on the disk.
+
+    Stopped at any moment, the next call goes on where it was. What is hopeless depends on the best time of all that the store has.
+    """
+    done = attempts(store, runner)
+    known = [row.time_s for row in store.rows(workload=runner.workload, device=runner.device) if row.time_s is not None]
+    runner.best_s = min(known, default=runner.best_s)
+    for measurement in runner.measure(candidate for candidate in wanted if done[runner.key(candidate)] < times):
+        store.add([measurement])
+        yield measurement
