@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -15,15 +16,15 @@ import pytest
 
 from workbench.data.store import Store
 from workbench.errors import UsageError, WorkbenchError
-from workbench.measure.halide import Limits, Runner, candidates, device_name, halide_workload, measure_schedules, remeasured
-from workbench.schema import Measurement, Status
+from workbench.measure.halide import Limits, Runner, candidates, halide_workload, measure_schedules, remeasured, series
+from workbench.schema import Device, Measurement, Status
 
 WORKLOAD = halide_workload("blur", 1024)
 LIMITS = Limits(build_s=1.0, search_s=1.0, run_s=1.0, start_s=30.0)
 
 
 def runner(**options: object) -> Runner:
-    return Runner(WORKLOAD, **{"device": "here", "limits": LIMITS, "check_share": 1.0, "problem": "faulty_problem:Faulty", **options})  # type: ignore[arg-type]
+    return Runner(WORKLOAD, **{"device": Device("here", "cpu"), "limits": LIMITS, "check_share": 1.0, "problem": "faulty_problem:Faulty", **options})  # type: ignore[arg-type]
 
 
 def index(s1: int, s2: int = 2) -> int:
@@ -42,10 +43,10 @@ def measured(behaviour: int) -> tuple[Measurement, Measurement]:
     ("behaviour", "status", "reason", "compiled"),
     [
         (faulty.HANG_BUILDING, Status.TIMEOUT, "compiling: no answer in 1 s", False),
-        (faulty.CRASH_BUILDING, Status.COMPILE_ERROR, "compiling: it was ended by SIGABRT: about to crash", False),
+        (faulty.CRASH_BUILDING, Status.COMPILE_ERROR, "compiling: it was ended by SIGABRT; its last words: 'about to crash'", False),
         (faulty.RAISE_BUILDING, Status.COMPILE_ERROR, "compiling: ValueError: no such schedule in two lines", False),
         (faulty.HANG_RUNNING, Status.TIMEOUT, "running: no answer in 1 s", True),
-        (faulty.CRASH_RUNNING, Status.RUN_ERROR, "running: it was ended by SIGABRT: about to crash", True),
+        (faulty.CRASH_RUNNING, Status.RUN_ERROR, "running: it was ended by SIGABRT; its last words: 'about to crash'", True),
         (faulty.RAISE_RUNNING, Status.RUN_ERROR, "running: ValueError: no such schedule in two lines", True),
         (faulty.WRONG, Status.WRONG_RESULT, "running: relative error 1.0", True),
     ],
@@ -114,7 +115,7 @@ def test_a_race_gives_every_repeat_of_every_candidate() -> None:
 
 
 def test_a_child_that_does_not_start_is_one_line() -> None:
-    with runner(problem="faulty_problem:Unbuildable") as here, pytest.raises(WorkbenchError, match=r"did not start: it ended with exit code 1: .*no image"):
+    with runner(problem="faulty_problem:Unbuildable") as here, pytest.raises(WorkbenchError, match=r"does not start \(it ended with exit code 1; .*no image"):
         next(here.measure([index(faulty.FINE)]))
 
 
@@ -125,15 +126,14 @@ def test_what_cannot_be_asked_for() -> None:
         halide_workload("blur", 64, 0)
     with pytest.raises(UsageError, match="power of two"):
         halide_workload("fft", 48)
-    with pytest.raises(UsageError, match="cannot pin to processor 4096"):
+    with pytest.raises(UsageError, match="cannot pin to CPU 4096"):
         runner(pin=[4096])
-    assert device_name() == device_name().lower() != ""
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin processes")
 def test_pinned_and_with_its_threads() -> None:
     cpu = min(os.sched_getaffinity(0))
-    with Runner(halide_workload("blur", 1024, 2), pin=[cpu], device="here", problem="faulty_problem:Faulty") as here:
+    with Runner(halide_workload("blur", 1024, 2), pin=[cpu], device=Device("here", "cpu"), problem="faulty_problem:Faulty") as here:
         next(here.measure([index(faulty.FINE)]))
         assert here.pid is not None
         assert os.sched_getaffinity(here.pid) == {cpu}
@@ -153,6 +153,18 @@ def test_a_longer_series_continues_a_shorter_one() -> None:
     assert remeasured([]) == []
 
 
+def test_a_series_has_one_way_of_measuring(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        with runner() as here:
+            list(measure_schedules(store, here, [index(faulty.FINE)]))
+        note = json.loads(store.note(series(WORKLOAD, "here")) or "")
+        assert "the minimum" in note["policy"]
+        assert "10 times slower" in note["policy"]
+        assert note["compiler"].startswith("Halide ")
+        with runner(seed=1) as here, pytest.raises(UsageError, match="have seed '0', these would have '1'; use another store"):
+            list(measure_schedules(store, here, [index(faulty.NOISY)]))
+
+
 def test_resumed_where_it_was(tmp_path: Path) -> None:
     wanted = [index(behaviour) for behaviour in (faulty.FINE, faulty.RAISE_BUILDING, faulty.NOISY)]
     with Store(tmp_path / "s.db") as store, runner() as here:
@@ -162,7 +174,7 @@ def test_resumed_where_it_was(tmp_path: Path) -> None:
         assert [m.index for m in measure_schedules(store, here, [*wanted, "Li2018"])] == [None]
         assert [m.index for m in measure_schedules(store, here, wanted[:1], times=2)] == wanted[:1]
         assert len(store) == 5
-    with Store(tmp_path / "s.db") as store, runner(device="elsewhere") as there:
+    with Store(tmp_path / "s.db") as store, runner(device=Device("elsewhere", "cpu")) as there:
         assert [m.index for m in measure_schedules(store, there, wanted)] == wanted
     with Store(tmp_path / "s.db") as store, runner() as here:
         assert list(measure_schedules(store, here, wanted)) == []
@@ -173,15 +185,16 @@ SERIES = """
 import sys
 from workbench.data.store import Store
 from workbench.measure.halide import Limits, Runner, halide_workload, measure_schedules
+from workbench.schema import Device
 path, *indices = sys.argv[1:]
-options = {"device": "here", "problem": "faulty_problem:Faulty", "limits": Limits(run_s=1000)}
+options = {"device": Device("here", "cpu"), "problem": "faulty_problem:Faulty", "limits": Limits(run_s=1000)}
 with Store(path) as store, Runner(halide_workload("blur", 1024), **options) as runner:
     for measurement in measure_schedules(store, runner, [int(i) for i in indices]):
         print(runner.pid, measurement.index, flush=True)
 """
 
 
-def series(path: Path, wanted: list[int]) -> subprocess.Popen[str]:
+def started(path: Path, wanted: list[int]) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen([sys.executable, "-c", SERIES, str(path), *map(str, wanted)], stdout=subprocess.PIPE, text=True, env=env)
 
@@ -199,7 +212,7 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost(tmp_path: Path) -
     wanted = [index(faulty.FINE, 2**p) for p in range(1, 11)] + [index(faulty.NOISY, 2**p) for p in range(1, 11)]
     path, chance, acknowledged = tmp_path / "s.db", random.Random(1), list[int]()
     for _ in range(4):
-        process = series(path, wanted)
+        process = started(path, wanted)
         assert process.stdout is not None
         for _ in range(chance.randint(1, 4)):
             pid, found = map(int, process.stdout.readline().split())
@@ -214,7 +227,7 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost(tmp_path: Path) -
             assert stored == wanted[: len(stored)]
             assert stored[: len(acknowledged)] == acknowledged
             acknowledged = [i for i in stored if i is not None]  # the last one may be on the disk and not yet said
-    process = series(path, wanted)
+    process = started(path, wanted)
     out, _ = process.communicate(timeout=60)
     assert [int(line.split()[1]) for line in out.splitlines()] == wanted[len(acknowledged) :]
     with Store(path) as store:
@@ -224,7 +237,7 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost(tmp_path: Path) -
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_a_hanging_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
-    process = series(tmp_path / "s.db", [index(faulty.FINE), index(faulty.HANG_RUNNING)])
+    process = started(tmp_path / "s.db", [index(faulty.FINE), index(faulty.HANG_RUNNING)])
     assert process.stdout is not None
     pid = int(process.stdout.readline().split()[0])
     time.sleep(0.3)

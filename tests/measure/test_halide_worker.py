@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from workbench.measure import halide_worker
-from workbench.measure.halide_worker import Policy, time_program
+from workbench.measure.halide_worker import time_program
+from workbench.measure.timing import Policy
 
 
 class Clock:

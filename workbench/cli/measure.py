@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.cli import measure_halide
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -18,6 +20,9 @@ __all__ = ["app"]
 app = typer.Typer(
     name="measure", no_args_is_help=True, help="Time kernels on this machine: every attempt is kept at once, and a run that was cut short goes on."
 )
+
+
+app.add_typer(measure_halide.app)
 
 
 @app.command(epilog="Example: workbench measure matrix --kernel mm --library eigen --instances 50")

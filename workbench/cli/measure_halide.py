@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="measure", no_args_is_help=True, help="Measure kernels on this machine.")
-
-
-@app.callback()
-def measure() -> None:
-    """Without a callback Typer would make the only command the group itself."""
+app = typer.Typer()
 
 
 @app.command(epilog="Example: workbench measure halide --kernel blur --n 1024 --schedules 50 --autoschedulers")
@@ -37,7 +32,6 @@ def halide(
     pin: Annotated[list[int] | None, typer.Option("--pin", metavar="CPU", help="Run on this CPU only; give it again for more of them.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw and of the image.")] = 0,
     check: Annotated[float, typer.Option("--check", min=0.0, max=1.0, help="Share of the schedules whose result is compared with numpy's.")] = 0.1,
-    device: Annotated[str | None, typer.Option("--device", help="Name of this machine in the records. Default: its processor.")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="The store (default: runs/measure/halide.db of the project).")] = None,
 ) -> None:
     """Time random schedules of blur or of the fast Fourier transform, then 3% of them again to see whether the machine changed meanwhile.
@@ -54,9 +48,11 @@ def halide(
         raise UsageError(f"--threads {threads} on the {len(cpus)} CPUs of --pin would wait for each other; pin to {threads} CPUs")
     workloads = [halide_workload(kernel, size, threads) for size in dict.fromkeys(n)]
     path = output or project_root() / "runs" / "measure" / "halide.db"
+    pins = "".join(f" --pin {cpu}" for cpu in cpus)
+    made_by = f"workbench measure halide --kernel {kernel} --threads {threads} --seed {seed} --check {check:g}{pins}"
     with Store(path) as store:
         for workload in workloads:
-            with Runner(workload, device=device, pin=cpus, check_share=check, seed=seed) as runner:
+            with Runner(workload, pin=cpus, check_share=check, seed=seed, made_by=made_by) as runner:
                 drawn = candidates(runner.space, schedules, seed)
                 if len(drawn) < schedules:
                     raise UsageError(f"{workload.key} has {len(drawn):,} schedules, fewer than --schedules {schedules}")
@@ -96,14 +92,17 @@ def _summary(store: Store, runner: Runner) -> None:
     """What the store has of the runner's workload: how the attempts ended, the best, and the autoschedulers' choices."""
     from collections import Counter
 
-    rows = list(store.rows(workload=runner.workload, device=runner.device))
+    from workbench.measure.drift import drift
+
+    rows = list(store.rows(workload=runner.workload, device=runner.device.name))
     statuses = ", ".join(f"{count:,} {status}" for status, count in Counter(str(row.status) for row in rows).most_common()) or "nothing measured"
     best = min((row for row in rows if row.time_s is not None), key=lambda row: row.time_s or 0.0, default=None)
     fastest = f"; best {_time(best.time_s or 0.0)} with {' '.join(f'{knob}={value}' for knob, value in best.config.items())}" if best else ""
-    print(f"{_title(runner)} on {runner.device}: {statuses}{fastest}")
+    print(f"{_title(runner)} on {runner.device.name}: {statuses}{fastest}")
     for row in rows:
         if "scheduler" in row.config:
             print(f"  {row.config['scheduler']}: {_time(row.time_s) if row.time_s is not None else f'{row.status}, {row.error}'}")
+    print(f"drift: {drift(store, workload=runner.workload, device=runner.device.name)}")
 
 
 def _title(runner: Runner) -> str:

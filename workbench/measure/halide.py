@@ -7,31 +7,32 @@ same process as the configurations of the space, on the same input and by the sa
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import importlib.util
 import json
 import math
 import os
 import platform
 import random
-import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.errors import MissingPackage, WorkbenchError
+from workbench.errors import MissingPackage, UsageError, WorkbenchError
 from workbench.kernels import kernel
 from workbench.kernels.base import whole
 from workbench.kernels.halide import problem_of
-from workbench.measure._child import Child, ChildFailure
-from workbench.measure.halide_worker import Policy
-from workbench.schema import Measurement, Status, Workload
+from workbench.measure.halide_worker import CONFIRMED_S
+from workbench.measure.host import cpu, load
+from workbench.measure.isolation import Child, ChildFailure
+from workbench.measure.timing import Policy
+from workbench.schema import Device, Measurement, Status, Workload
 
 if TYPE_CHECKING:
     from workbench.data.store import Key, Store
@@ -45,10 +46,10 @@ __all__ = [
     "Runner",
     "attempts",
     "candidates",
-    "device_name",
     "halide_workload",
     "measure_schedules",
     "remeasured",
+    "series",
 ]
 
 SPACE = "workbench"
@@ -77,17 +78,6 @@ def halide_workload(name: str, n: int, threads: int = 1) -> Workload:
     return workload
 
 
-def device_name() -> str:
-    """A name for this machine's processor, such as "amd-epyc-7763"."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
-        model = found[1] if found else model
-    model = re.sub(r"\((r|tm)\)|\bcpu\b|@.*|\bprocessor\b|\b\d+-core\b", " ", model.lower())
-    return "-".join(re.findall(r"[a-z0-9]+", model)) or "cpu"
-
-
 def candidates(space: Space, count: int, seed: int = 0) -> list[int]:
     """`count` indices of a space in random order, or all it has; more of them continue the same series."""
     return [int(index) for index in np.random.default_rng(seed).permutation(space.members())[:count]]
@@ -98,7 +88,7 @@ class Runner:
 
     Args:
         workload: see `halide_workload`.
-        device: name of this machine in the records.
+        device: None is this machine's CPU.
         policy: how programs are timed.
         limits: when a candidate is given up.
         hopeless: a configuration that takes this many times the best time so far is timed for 0.1 s only, which may be one repeat.
@@ -106,17 +96,19 @@ class Runner:
         check_share: share of the configurations whose output is compared with numpy's; the autoschedulers' always is.
         seed: of the input's numbers, and of which configurations are checked.
         problem: "module:class" of another problem than the kernel's own.
+        made_by: the command line that makes the series, without the number of schedules.
 
     Attributes:
         best_s: the best time so far, beside which others are hopeless; set it when a series is resumed.
         schedules: autoscheduler -> the schedule it chose, as Halide's C++ text.
+        provenance: what a series of measurements is made with, in texts; the store holds it, and refuses rows made with anything else.
     """
 
     def __init__(
         self,
         workload: Workload,
         *,
-        device: str | None = None,
+        device: Device | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
         hopeless: float = 10.0,
@@ -124,12 +116,13 @@ class Runner:
         check_share: float = 0.1,
         seed: int = 0,
         problem: str | None = None,
+        made_by: str = "",
     ) -> None:
         if problem is None and importlib.util.find_spec("halide") is None:
             raise MissingPackage.needed_by("measuring Halide's schedules", ModuleNotFoundError(name="halide"))
         self.workload = workload
         self.space = kernel(workload.kernel).space(workload, SPACE)
-        self.device = device or device_name()
+        self.device = device or cpu()
         self.policy = policy or Policy()
         self.limits = limits or Limits()
         self.hopeless = hopeless
@@ -140,6 +133,15 @@ class Runner:
         setup = {"parent": os.getpid(), "problem": problem or problem_of(workload.kernel), "arguments": {"n": workload.params["n"], "seed": seed}}
         # The child finds the modules that the parent finds, and none that lie in the folder it happens to run in.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HL_NUM_THREADS": str(workload.params["threads"])}
+        pinned = f"; pinned to CPU {', '.join(map(str, pin))}" if pin else ""
+        early = f"; a configuration {hopeless:g} times slower than the best so far is timed for {CONFIRMED_S:g} s, which may be one repeat"
+        self.provenance = {
+            "compiler": f"Halide {importlib.metadata.version('halide')}",
+            "policy": f"{self.policy.describe()}{early}{pinned}",
+            "device": json.dumps(dataclasses.asdict(self.device)),
+            "seed": str(seed),
+            "command": made_by,
+        }
         self._child = Child(
             [sys.executable, "-P", "-m", "workbench.measure.halide_worker", json.dumps(setup)],
             env=environment,
@@ -168,7 +170,7 @@ class Runner:
         """The key that a candidate's measurement has in a store."""
         from workbench.data.store import Key
 
-        return Key.of(self.workload, self.device, **self._identity(candidate))
+        return Key.of(self.workload, self.device.name, **self._identity(candidate))
 
     def measure(self, wanted: Iterable[Candidate]) -> Iterator[Measurement]:
         """A measurement for each candidate, as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats.
@@ -193,7 +195,7 @@ class Runner:
 
     def _measure(self, candidate: Candidate) -> Measurement:
         stage, compile_s = Status.COMPILE_ERROR, None
-        when = {"timestamp": time.time(), "load": os.getloadavg()[0]}
+        when = {"timestamp": time.time(), "load": load()}
         try:
             built = self._told(self._child.ask({"do": "build", **self._request(candidate)}, self._build_limit(candidate)))
             stage, compile_s = Status.RUN_ERROR, float(built["compile_s"])
@@ -226,7 +228,7 @@ class Runner:
         return answer
 
     def _record(self, candidate: Candidate, status: Status, **fields: Any) -> Measurement:
-        return Measurement(self.workload, self.device, status, **self._identity(candidate), host=platform.node(), **fields)
+        return Measurement(self.workload, self.device.name, status, **self._identity(candidate), host=platform.node(), **fields)
 
     def _identity(self, candidate: Candidate) -> dict[str, Any]:
         if isinstance(candidate, str):
@@ -256,7 +258,7 @@ def attempts(store: Store, runner: Runner) -> Counter[Key]:
     """How many records the store has of each candidate of the runner's workload on its device."""
     from workbench.data.store import Key
 
-    rows = store.rows(workload=runner.workload, device=runner.device)
+    rows = store.rows(workload=runner.workload, device=runner.device.name)
     return Counter(Key.of(row.workload, row.device, row.space, row.index, row.config) for row in rows)
 
 
@@ -264,10 +266,28 @@ def measure_schedules(store: Store, runner: Runner, wanted: Iterable[Candidate],
     """Measure the candidates of which the store has fewer than `times` records, and give each measurement once it is on the disk.
 
     Stopped at any moment, the next call goes on where it was. What is hopeless depends on the best time of all that the store has.
+
+    Raises:
+        UsageError: the store has measurements of the workload that were made otherwise (policy, seed, version of Halide, ...).
     """
+    _claim(store, runner)
     done = attempts(store, runner)
-    known = [row.time_s for row in store.rows(workload=runner.workload, device=runner.device) if row.time_s is not None]
+    known = [row.time_s for row in store.rows(workload=runner.workload, device=runner.device.name) if row.time_s is not None]
     runner.best_s = min(known, default=runner.best_s)
     for measurement in runner.measure(candidate for candidate in wanted if done[runner.key(candidate)] < times):
         store.add([measurement])
         yield measurement
+
+
+def series(workload: Workload, device: str) -> str:
+    """Name of a store's note on the measurements of a workload on a device."""
+    return f"halide {workload.key} {device}"
+
+
+def _claim(store: Store, runner: Runner) -> None:
+    kept = json.loads(store.note(series(runner.workload, runner.device.name), json.dumps(runner.provenance, sort_keys=True)) or "{}")
+    for key, value in runner.provenance.items():
+        if kept.get(key) != value:
+            raise UsageError(
+                f"{store.path}: its measurements of {runner.workload.key} have {key} {kept.get(key)!r}, these would have {value!r}; use another store"
+            )

@@ -23,34 +23,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from workbench.measure.timing import Policy
 
 if TYPE_CHECKING:
     from workbench.kernels.halide.base import Problem, Program
 
-__all__ = ["CONFIRMED_S", "Policy", "time_program"]
+__all__ = ["CONFIRMED_S", "time_program"]
 
 # A program of milliseconds can be ten times slower while something else has its processor, but not for so long.
 CONFIRMED_S = 0.1
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How a program is timed.
-
-    Attributes:
-        repeats, at_least: number of times taken, and the fewest.
-        limit_s: after this many seconds of repeats no further one is begun.
-        warmup_s: before the first repeat the program is called once, and on until this many seconds have passed.
-        batch_s: a repeat makes as many calls as take this long, and its time is theirs divided by their number: a clock cannot time a microsecond.
-    """
-
-    repeats: int = 7
-    at_least: int = 3
-    limit_s: float = 0.5
-    warmup_s: float = 0.005
-    batch_s: float = 5e-5
 
 
 def time_program(call: Callable[[], object], policy: Policy, slowest_s: float = math.inf) -> list[float]:
