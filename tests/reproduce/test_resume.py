@@ -55,7 +55,16 @@ def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
     if not package.exists():
         shutil.copytree(Path(__file__).parents[2] / "workbench", package, ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "WORKBENCH_ROOT": str(project.root), "WORKBENCH_OFFLINE": "1", "PYTHONPATH": str(package.parent)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Tests that were started in the background ignore Ctrl-C, and what they start inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
