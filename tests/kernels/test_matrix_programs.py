@@ -148,11 +148,11 @@ def test_times_follow_the_policy(served: tuple[str, Child, Path]) -> None:
     # A product of 81 numbers takes well under a microsecond, so that many are timed at once.
     assert answer["calls"] > 16
     assert min(answer["times"]) * answer["calls"] > 1e-5
-    slow = {**ask, "m": 1000, "n": 1000, "repeats": 1000, "at_least": 3, "batch_s": 0, "warmup_s": 0}
+    slow = {**ask, "m": 1000, "n": 1000, "repeats": 50_000, "at_least": 3, "batch_s": 0, "warmup_s": 0}
     assert len(child.ask({**slow, "limit_s": 0}, 60)["times"]) == 3
     start = time.monotonic()
     answer = child.ask({**slow, "limit_s": 0.05}, 60)
-    assert 3 < len(answer["times"]) < 1000
+    assert 3 < len(answer["times"]) < 50_000
     assert 0.05 < sum(answer["times"]) < time.monotonic() - start
 
 
