@@ -4,7 +4,7 @@ Two frozen recipes, chosen on development sets only (MM I5, MM Tesla, MV Xeon, M
 
 - `CompactMatrix`: 4 tanh units on logarithms, 1/threads or alignment to 16. A second candidate takes a density of exactly 1 for the sparsest; it takes over
   when it is at least 10% better in a 3-fold comparison inside the training rows, over all of them: how a rare code path behaves may show in fast rows only.
-- `CompactSchedule`: logsumexp of 4 linear terms (a time is a sum of products of powers) and as many tanh units as 75 weights allow.
+- `CompactSchedule`: logsumexp of 4 linear terms (a time is a sum of products of powers) and as many tanh units as 74 weights allow.
 """
 
 from __future__ import annotations
