@@ -33,6 +33,9 @@ def matrix(
     max_threads: Annotated[
         int | None, typer.Option("--max-threads", min=1, help="Most threads of an instance (default: one for each CPU that may be used).")
     ] = None,
+    passes: Annotated[
+        int, typer.Option("--passes", min=1, help="Go through all inputs so many times: a machine is not equally fast all the time, and a label is the least.")
+    ] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs.")] = 0,
     output: Annotated[Path | None, typer.Option("--output", help="The store (default: runs/measure/matrix.db of the project).")] = None,
     pin: Annotated[list[int] | None, typer.Option("--pin", metavar="CPU", help="Run on this CPU only; give it again for more of them.")] = None,
@@ -40,7 +43,7 @@ def matrix(
 ) -> None:
     """Time a matrix kernel on random inputs, then 3% of them again to see whether the machine changed meanwhile.
 
-    After Ctrl-C or a crash the same command goes on where it stopped; with more --instances it adds to what is there.
+    After Ctrl-C or a crash the same command goes on where it stopped; with more --instances or --passes it adds to what is there.
     Needs a C++ compiler (CXX, g++ or clang++); the program is built once and kept in the cache.
     """
     import time
@@ -65,10 +68,11 @@ def matrix(
     with Store(path) as store, Runner(library, store, run_limit_s=run_limit, pin=tuple(pin or ()), seed=seed, made_by=made_by) as runner:
         before = len(store)
         done = runner.attempts(chosen)
-        left = sum(done[instance] < 1 for instance in chosen) + sum(done[instance] < 2 for instance in again)
-        total = len(chosen) + len(again)
+        rounds = [(chosen, times) for times in range(1, passes + 1)] + [(again, passes + 1)]
+        left = sum(done[instance] < times for group, times in rounds for instance in group)
+        total = sum(len(group) for group, _ in rounds)
         start = time.monotonic()
-        attempts = chain(runner.measure(chosen), runner.measure(again, times=2))
+        attempts = chain.from_iterable(runner.measure(group, times=times) for group, times in rounds)
         try:
             with tqdm(total=total, initial=total - left, desc=f"{kernel} in {library}", unit="run", disable=None) as bar:
                 for _ in attempts:
@@ -110,7 +114,7 @@ def _firsts(runner: Runner, kernel: str) -> Iterator[tuple[Instance, Measurement
 
 @app.command(epilog="Example: workbench measure export runs/measure/matrix.db --name matrix-cpu-laptop")
 def export(
-    store: Annotated[Path, typer.Argument(help="The store that `workbench measure matrix` wrote.", exists=True, dir_okay=False)],
+    store: Annotated[Path, typer.Argument(help="The store that `workbench measure` wrote.", exists=True, dir_okay=False)],
     name: Annotated[str, typer.Option("--name", help="Beginning of the data sets' names; kernel and library follow.")],
     replace: Annotated[bool, typer.Option("--replace", help="Replace data sets of these names.")] = False,
 ) -> None:

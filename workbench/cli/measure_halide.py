@@ -27,6 +27,9 @@ def halide(
     schedules: Annotated[
         int, typer.Option("--schedules", min=0, help="How many schedules of each size, drawn at random; more of them continue the series.")
     ] = 50,
+    passes: Annotated[
+        int, typer.Option("--passes", min=1, help="Go through all schedules so many times: a machine is not equally fast all the time, and a label is the least.")
+    ] = 1,
     autoschedulers: Annotated[bool, typer.Option("--autoschedulers", help="Measure the choices of Mullapudi2016, Adams2019 and Li2018 too.")] = False,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that a schedule may use.")] = 1,
     pin: Annotated[list[int] | None, typer.Option("--pin", metavar="CPU", help="Run on this CPU only; give it again for more of them.")] = None,
@@ -36,7 +39,7 @@ def halide(
 ) -> None:
     """Time random schedules of blur or of the fast Fourier transform, then 3% of them again to see whether the machine changed meanwhile.
 
-    After Ctrl-C or a crash the same command goes on where it stopped; with more --schedules it adds to what is there.
+    After Ctrl-C or a crash the same command goes on where it stopped; with more --schedules or --passes it adds to what is there.
     """
     from workbench.data.store import Store
     from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
@@ -56,7 +59,7 @@ def halide(
                 drawn = candidates(runner.space, schedules, seed)
                 if len(drawn) < schedules:
                     raise UsageError(f"{workload.key} has {len(drawn):,} schedules, fewer than --schedules {schedules}")
-                finished = _measure(store, runner, drawn, AUTOSCHEDULERS if autoschedulers else ())
+                finished = _measure(store, runner, drawn, AUTOSCHEDULERS if autoschedulers else (), passes)
                 _summary(store, runner)
                 if not finished:
                     print(f"store: {path}; stopped, and the same command goes on from here")
@@ -64,7 +67,7 @@ def halide(
     print(f"store: {path}")
 
 
-def _measure(store: Store, runner: Runner, drawn: Sequence[Candidate], schedulers: Sequence[Candidate]) -> bool:
+def _measure(store: Store, runner: Runner, drawn: Sequence[Candidate], schedulers: Sequence[Candidate], passes: int) -> bool:
     """Measure with a progress bar; whether it was done to the end."""
     from itertools import chain
 
@@ -74,9 +77,10 @@ def _measure(store: Store, runner: Runner, drawn: Sequence[Candidate], scheduler
 
     wanted, again = [*schedulers, *drawn], remeasured(drawn)
     done = attempts(store, runner)
-    left = sum(done[runner.key(c)] < 1 for c in wanted) + sum(done[runner.key(c)] < 2 for c in again)
-    total = len(wanted) + len(again)
-    measured = chain(measure_schedules(store, runner, wanted), measure_schedules(store, runner, again, times=2))
+    rounds = [(wanted, times) for times in range(1, passes + 1)] + [(again, passes + 1)]
+    left = sum(done[runner.key(c)] < times for group, times in rounds for c in group)
+    total = sum(len(group) for group, _ in rounds)
+    measured = chain.from_iterable(measure_schedules(store, runner, group, times=times) for group, times in rounds)
     try:
         with tqdm(total=total, initial=total - left, desc=_title(runner), unit="schedule", disable=None) as bar:
             for count, _ in enumerate(measured, 1):
