@@ -34,7 +34,7 @@ def matrix(
         int | None, typer.Option("--max-threads", min=1, help="Most threads of an instance (default: one for each CPU that may be used).")
     ] = None,
     passes: Annotated[
-        int, typer.Option("--passes", min=1, help="Go through all inputs so many times: a machine is not equally fast all the time, and a label is the least.")
+        int, typer.Option("--passes", min=1, help="Go through all inputs so many times: a machine is not always equally fast, and a label is the least.")
     ] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs.")] = 0,
     output: Annotated[Path | None, typer.Option("--output", help="The store (default: runs/measure/matrix.db of the project).")] = None,

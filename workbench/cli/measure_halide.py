@@ -28,7 +28,7 @@ def halide(
         int, typer.Option("--schedules", min=0, help="How many schedules of each size, drawn at random; more of them continue the series.")
     ] = 50,
     passes: Annotated[
-        int, typer.Option("--passes", min=1, help="Go through all schedules so many times: a machine is not equally fast all the time, and a label is the least.")
+        int, typer.Option("--passes", min=1, help="Go through all schedules so many times: a machine is not always equally fast, and a label is the least.")
     ] = 1,
     autoschedulers: Annotated[bool, typer.Option("--autoschedulers", help="Measure the choices of Mullapudi2016, Adams2019 and Li2018 too.")] = False,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that a schedule may use.")] = 1,
