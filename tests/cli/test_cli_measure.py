@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from workbench.cli import build
+from workbench.data.datasets import load_dataset
 from workbench.data.store import Store
 from workbench.measure.native import Runner
 
@@ -59,6 +60,20 @@ def test_measure_go_on_add_and_export(built, project: Path) -> None:
     listed = {entry["name"]: entry for entry in json.loads(run("data", "list", "--json").stdout)}
     assert listed["matrix-cpu-here-mv-boost"]["available"] == "own"
     assert run("measure", "export", str(store), "--name", "matrix-cpu-here").exit_code == 2
+
+
+def test_more_passes_add_to_a_series_and_the_least_time_is_exported(built, project: Path) -> None:
+    command = (*SMALL, "--instances", "6", "--output", str(project / "mine.db"))
+    assert "6 of 6 instances (6 ok); 7 runs" in run(*command).stdout
+    assert "6 of 6 instances (6 ok); 6 runs" in run(*command, "--passes", "2").stdout
+    assert "nothing was left to measure" in run(*command, "--passes", "2").stdout
+    exported = run("measure", "export", str(project / "mine.db"), "--name", "here", "--note", "It was warm.", "--note", "It rained.")
+    assert exported.exit_code == 0, exported.output
+    data = load_dataset("here-mv-boost")
+    assert data.frame["attempts"].tolist() == [3, 2, 2, 2, 2, 2]
+    assert data.frame["time_s"].tolist() == [min(times) for times in data.frame["pass_s"]]
+    assert data.notes[-2:] == ("It was warm.", "It rained.")
+    assert "--instances 6 --passes 2`" in data.source
 
 
 def test_ctrl_c_keeps_what_was_measured(built, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

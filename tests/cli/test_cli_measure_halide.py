@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from workbench.cli import build
+from workbench.data.datasets import load_dataset
 from workbench.data.store import Store
 
 
@@ -36,6 +37,22 @@ def test_the_same_command_goes_on_and_more_schedules_add_to_it(tmp_path: Path) -
         frame = store.frame()
     assert set(frame["threads"]) == {1}
     assert {"n", "s1", "s2", "s3", "s4", "scheduler", "time_s", "times_s", "load", "host"} <= set(frame)
+
+
+def test_passes_are_exported_as_one_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    store = str(tmp_path / "s.db")
+    measured = run("--kernel", "blur", "--n", "32", "--n", "64", "--schedules", "2", "--passes", "2", "--output", store)
+    assert measured.exit_code == 0, measured.output
+    assert measured.stdout.count("5 ok; best ") == 2
+    exported = CliRunner().invoke(build(), ["measure", "export", store, "--name", "here"])
+    assert exported.exit_code == 0, exported.output
+    assert exported.stdout == f"{tmp_path / 'data' / 'raw' / 'here-blur'}: 4 rows\n"
+    data = load_dataset("here-blur")
+    assert data.frame["n"].tolist() == [32, 32, 64, 64]
+    assert data.frame["attempts"].tolist() == [3, 2, 3, 2]
+    assert "--n 32 --n 64 --schedules 2 --passes 2`" in data.source
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from workbench.data.store import Store
-from workbench.measure.drift import drift, first_and_last
+from workbench.measure.drift import drift
 from workbench.schema import Measurement, Status, Workload
 
 
@@ -24,17 +24,8 @@ def test_drift_by_hand(tmp_path):
         assert str(drift(store)) == "nothing was measured twice"
         store.add([record(1, 9.9), record(1, 1.1), record(2, 0.8), record(3, 1.02), record(4, 2.0), record(5, None)])
         found = drift(store, space="eigen")
-        pairs = first_and_last(store, space="eigen")
     assert found.pairs == 3
     assert found.ratio == pytest.approx(1.02)
     assert found.spread == pytest.approx(0.1)
     assert found.worst == pytest.approx(0.8)
     assert str(found) == "3 measured again: +2.0% in the median, 10.0% apart, the worst -20.0%"
-    assert [(first.workload.params["m"], first.config["threads"], last is not None) for first, last in pairs] == [
-        (1, 1, True),
-        (2, 1, True),
-        (3, 1, True),
-        (4, 1, True),
-        (5, 1, True),
-        (1, 2, False),
-    ]

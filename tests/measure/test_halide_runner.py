@@ -16,7 +16,7 @@ import pytest
 
 from workbench.data.store import Store
 from workbench.errors import UsageError, WorkbenchError
-from workbench.measure.halide import Limits, Runner, candidates, halide_workload, measure_schedules, remeasured, series
+from workbench.measure.halide import Limits, Runner, candidates, halide_workload, measure_schedules, series
 from workbench.schema import Device, Measurement, Status
 
 WORKLOAD = halide_workload("blur", 1024)
@@ -148,9 +148,6 @@ def test_a_longer_series_continues_a_shorter_one() -> None:
     assert len(set(long)) == 300
     assert space.satisfies(long).all()
     assert len(candidates(space, 10**6)) == 2200
-    assert remeasured(long) == [long[i] for i in (0, 33, 66, 100, 133, 166, 200, 233, 266)]
-    assert remeasured(long[:1]) == long[:1]
-    assert remeasured([]) == []
 
 
 def test_a_series_has_one_way_of_measuring(tmp_path: Path) -> None:

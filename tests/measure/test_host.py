@@ -35,3 +35,10 @@ def test_features_of_a_cpu_tell_it_from_others(monkeypatch):
     monkeypatch.setattr(host, "_facts", lambda: {"model name": "X", "flags": "sse avx avx2"})
     assert host.cpu_identity() != first
     assert host.usable_cpus() >= 1
+
+
+def test_a_processor_is_told_from_others_of_the_same_name(monkeypatch):
+    monkeypatch.setattr(host, "_facts", lambda: {"vendor_id": "GenuineIntel", "cpu family": "6", "model": "207", "model name": "Some CPU", "stepping": "2"})
+    assert host.processor() == "GenuineIntel family 6 model 207 stepping 2"
+    monkeypatch.setattr(host, "_facts", dict)
+    assert host.processor() == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 
@@ -12,7 +11,7 @@ from workbench.data.store import Store
 from workbench.errors import BuildError, UsageError
 from workbench.kernels import kernel
 from workbench.measure import native
-from workbench.measure.native import Instance, Runner, draw, remeasured
+from workbench.measure.native import Instance, Runner, draw
 from workbench.measure.timing import Policy
 from workbench.schema import Device, Status
 
@@ -196,14 +195,3 @@ def test_no_threads_is_refused(store):
         draw("mm", "eigen", 1, max_threads=0)
     with pytest.raises(UsageError, match="no library 'mkl'"):
         Runner("mkl", store)
-
-
-@pytest.mark.parametrize(("count", "again"), [(0, 0), (1, 1), (33, 1), (34, 2), (100, 3), (500, 15)])
-def test_what_is_measured_again_is_spread_evenly(count, again):
-    instances = [instance(m) for m in range(1, count + 1)]
-    chosen = remeasured(instances)
-    assert len(chosen) == len(set(chosen)) == again
-    if again > 1:
-        places = [instances.index(one) for one in chosen]
-        steps = {b - a for a, b in pairwise(places)}
-        assert max(steps) - min(steps) <= 1

@@ -10,10 +10,9 @@ import typer
 from workbench.cli import measure_halide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from workbench.measure.native import Instance, Runner
-    from workbench.schema import Measurement
 
 __all__ = ["app"]
 
@@ -54,13 +53,13 @@ def matrix(
     from workbench.data.store import Store
     from workbench.measure.drift import drift
     from workbench.measure.host import usable_cpus
-    from workbench.measure.native import Runner, draw, remeasured
+    from workbench.measure.native import Runner, draw
+    from workbench.measure.passes import rounds
     from workbench.paths import project_root
 
     path = output or project_root() / "runs" / "measure" / "matrix.db"
     most = max_threads or (len(set(pin)) if pin else usable_cpus())
     chosen = draw(kernel, library, instances, seed=seed, max_threads=most)
-    again = remeasured(chosen)
     threads = f" --max-threads {most}" if library == "eigen" else ""
     pins = "".join(f" --pin {cpu}" for cpu in dict.fromkeys(pin or ()))
     made_by = f"workbench measure matrix --kernel {kernel} --library {library}{threads} --seed {seed}{pins} --run-limit {run_limit:g}"
@@ -68,11 +67,11 @@ def matrix(
     with Store(path) as store, Runner(library, store, run_limit_s=run_limit, pin=tuple(pin or ()), seed=seed, made_by=made_by) as runner:
         before = len(store)
         done = runner.attempts(chosen)
-        rounds = [(chosen, times) for times in range(1, passes + 1)] + [(again, passes + 1)]
-        left = sum(done[instance] < times for group, times in rounds for instance in group)
-        total = sum(len(group) for group, _ in rounds)
+        planned = rounds(chosen, passes)
+        left = sum(done[instance] < times for group, times in planned for instance in group)
+        total = sum(len(group) for group, _ in planned)
         start = time.monotonic()
-        attempts = chain.from_iterable(runner.measure(group, times=times) for group, times in rounds)
+        attempts = chain.from_iterable(runner.measure(group, times=times) for group, times in planned)
         try:
             with tqdm(total=total, initial=total - left, desc=f"{kernel} in {library}", unit="run", disable=None) as bar:
                 for _ in attempts:
@@ -92,38 +91,36 @@ def _summary(runner: Runner, chosen: Sequence[Instance], new: int, seconds: floa
     """How the instances asked for ended, the reasons of failures, and the rate."""
     from collections import Counter
 
-    wanted = set(chosen)
-    firsts = [record for instance, record in _firsts(runner, chosen[0].workload.kernel) if instance in wanted]
-    counts = Counter(str(record.status) for record in firsts)
-    statuses = ", ".join(f"{count:,} {status}" for status, count in counts.most_common()) or "none"
+    from workbench.measure.native import Instance
+    from workbench.measure.passes import by_input, label
+
+    kernel, wanted = chosen[0].workload.kernel, set(chosen)
+    labels = [label(attempts) for attempts in by_input(runner.store.rows(kernel=kernel, space=runner.library.name, device=runner.device.name))]
+    asked = [record for record in labels if Instance(record.workload, int(record.config["threads"])) in wanted]  # type: ignore[arg-type]
+    statuses = ", ".join(f"{count:,} {status}" for status, count in Counter(str(record.status) for record in asked).most_common()) or "none"
     rate = f"{new:,} runs in {seconds:.1f} s ({new / seconds:.1f} a second)" if new else "nothing was left to measure"
     restarts = f"; the program was started again {runner.restarts} times" if runner.restarts else ""
-    kernel = chosen[0].workload.kernel
-    print(f"{kernel} in {runner.library.name} on {runner.device.name}: {len(firsts):,} of {len(chosen):,} instances ({statuses}); {rate}{restarts}")
-    for reason, count in Counter(f"{record.status}: {record.error}" for record in firsts if record.error).most_common(5):
+    print(f"{kernel} in {runner.library.name} on {runner.device.name}: {len(asked):,} of {len(chosen):,} instances ({statuses}); {rate}{restarts}")
+    for reason, count in Counter(f"{record.status}: {record.error}" for record in asked if record.error).most_common(5):
         print(f"  {count:,} x {reason}")
-
-
-def _firsts(runner: Runner, kernel: str) -> Iterator[tuple[Instance, Measurement]]:
-    from workbench.measure.drift import first_and_last
-    from workbench.measure.native import Instance
-
-    for first, _ in first_and_last(runner.store, kernel=kernel, space=runner.library.name, device=runner.device.name):
-        yield Instance(first.workload, int(first.config["threads"])), first  # type: ignore[arg-type]
 
 
 @app.command(epilog="Example: workbench measure export runs/measure/matrix.db --name matrix-cpu-laptop")
 def export(
     store: Annotated[Path, typer.Argument(help="The store that `workbench measure` wrote.", exists=True, dir_okay=False)],
-    name: Annotated[str, typer.Option("--name", help="Beginning of the data sets' names; kernel and library follow.")],
+    name: Annotated[str, typer.Option("--name", help="Beginning of the data sets' names; the kernel follows, and for a matrix kernel the library.")],
+    note: Annotated[list[str] | None, typer.Option("--note", metavar="TEXT", help="A sentence for the notes of each; may be given several times.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace data sets of these names.")] = False,
 ) -> None:
-    """Make a data set of each series of a store, as folders under data/raw: `workbench data list` shows them, and models can learn from them."""
+    """Make a data set of each series of a store, as folders under data/raw: `workbench data list` shows them, and models can learn from them.
+
+    A row's time is the least of all attempts at its input. The choices of Halide's autoschedulers become a data set of their own.
+    """
     from workbench.data.store import Store
     from workbench.measure.export import export as write
     from workbench.paths import project_root
 
     root = project_root() / "data" / "raw"
     with Store(store) as opened:
-        for dataset, rows in write(opened, name, root, replace=replace).items():
+        for dataset, rows in write(opened, name, root, notes=note or (), replace=replace).items():
             print(f"{root / dataset}: {rows:,} rows")

@@ -1,10 +1,14 @@
-"""From a store of matrix kernels to data sets under `data/raw`, each a folder with Parquet rows and the `dataset.toml` that says how they came about."""
+"""From a store to data sets under `data/raw`, each a folder with Parquet rows and the `dataset.toml` that says how they came about."""
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
+import math
 import re
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -15,60 +19,51 @@ from workbench.data.local import read_frame, read_header, verify_files
 from workbench.data.parquet import to_frame
 from workbench.data.registry import sha256_of
 from workbench.data.store import Store
-from workbench.errors import DataError, StoreError, UsageError
-from workbench.kernels.matrix import KERNELS, LIBRARIES
-from workbench.measure.drift import drift, first_and_last
-from workbench.measure.native import series
+from workbench.errors import StoreError, UsageError
+from workbench.measure.drift import drift_of
+from workbench.measure.passes import Inputs, label, passes, times_of
+from workbench.measure.series import Series, series_of
 
 __all__ = ["export"]
 
 _ROWS = "rows.parquet"
 
 
-def export(store: Store, name: str, root: Path, *, replace: bool = False) -> dict[str, int]:
-    """Write every series (kernel and library) of a store as the data set `root/<name>-<kernel>-<library>`.
+def export(store: Store, name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
+    """Write every series of a store as a data set: `root/<name>-<kernel>-<library>` for a matrix kernel; for a Halide kernel `root/<name>-<kernel>`, and
+    `root/<name>-<kernel>-autoschedulers` where the autoschedulers' choices were measured.
 
-    A row is the first attempt of an instance; `median_s` is the median of its repeats, and `again_s` the time of those that were measured again at the end.
+    A row is an input, a workload and a configuration. Its label `time_s` is the least time of its attempts; without a success it has the first attempt's
+    status and no time, and what gave a wrong result once has that status. `times_s`, `median_s` (their median), `load` and `compile_s` are of the attempt
+    that stands; `timestamp` is of the first one. `attempts` is their number, `pass_s` lists the time of each in order (NaN for a failure), and `again_s`
+    is the last one's, NaN where there was but one.
 
     Args:
-        store: what `Runner` has filled.
+        store: what the runners have filled.
         name: such as "matrix-cpu-laptop": small letters, digits and hyphens.
         root: the folder of data sets, `data/raw` of the project.
+        notes: sentences to add to each data set's notes.
         replace: whether data sets of that name may be there already.
 
     Returns:
         Name of each data set -> its number of rows.
 
     Raises:
-        UsageError: a name that cannot be used, one that is there already, or a store without matrix kernels.
-        StoreError: the folder cannot be written.
+        UsageError: a name that cannot be used, one that is there already, or a store without a series that one data set can hold.
+        DataError: the store does not say how a series was measured.
+        StoreError: the store cannot be read, or the folder cannot be written; another process may have written it at the same time.
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise UsageError(f"a data set cannot be named {name!r}; use small letters, digits and single hyphens, such as matrix-cpu-laptop")
-    found = sorted({(record.workload.kernel, record.space, record.device) for record in store.rows()})
-    chosen = [group for group in found if group[0] in KERNELS and group[1] in LIBRARIES]
-    if not chosen:
-        raise UsageError(f"{store.path}: it has no measurements of matrix kernels; make some with: workbench measure matrix --output {store.path}")
-    if len(devices := {device for _, _, device in chosen}) > 1:
-        raise UsageError(f"{store.path}: its measurements are of several devices ({', '.join(sorted(devices))}); a data set has one: use a store for each")
-    folders = {group: root / f"{name}-{group[0]}-{group[1]}" for group in chosen}
-    for folder in folders.values():
+    found = {root / f"{name}-{series.name}": series for series in series_of(store)}
+    for folder in found:
         if folder.exists() and not replace:
             raise UsageError(f"{folder}: is there already; use another name, or say that it may be replaced")
-    return {folder.name: _write(store, *group, folder) for group, folder in folders.items()}
+    return {folder.name: _write(series, notes, folder) for folder, series in found.items()}
 
 
-def _write(store: Store, kernel: str, library: str, device: str, folder: Path) -> int:
-    where = {"kernel": kernel, "space": library, "device": device}
-    pairs = first_and_last(store, **where)  # type: ignore[arg-type]
-    frame = to_frame(first for first, _ in pairs)
-    frame["median_s"] = [pd.Series(first.times_s, dtype="float64").median() for first, _ in pairs]
-    frame["again_s"] = pd.array([last.time_s if last is not None else None for _, last in pairs], dtype="float64")
-    note = store.note(series(kernel, library, device))
-    if note is None:
-        raise DataError(f"{store.path}: it does not say how {kernel} in {library} was measured; measure it with: workbench measure matrix")
-    last = datetime.fromtimestamp(max(first.timestamp or 0.0 for first, _ in pairs), UTC).date()
-    header = _header(kernel, json.loads(note), len(pairs), last, str(drift(store, **where)))  # type: ignore[arg-type]
+def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
+    frame, header = _frame(series.inputs), _header(series, notes)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
@@ -84,28 +79,53 @@ def _write(store: Store, kernel: str, library: str, device: str, folder: Path) -
                 folder.rename(Path(scratch) / "replaced")
             fresh.rename(folder)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise UsageError(f"{folder}: another process has written it meanwhile; use another name, or say that it may be replaced") from error
         raise StoreError(f"{folder}: cannot be written ({error.strerror or error}); choose a place that can be written, with free space") from error
     return len(frame)
 
 
-def _header(kernel: str, provenance: dict[str, str], rows: int, measured: date, drifted: str) -> dict[str, Any]:
-    package, _, version = provenance["headers"].partition(" ")
+def _frame(inputs: Inputs) -> pd.DataFrame:
+    # When an input was first measured tells how long the series took to make; the moment of a later pass would not.
+    frame = to_frame(dataclasses.replace(label(attempts), timestamp=attempts[0].timestamp) for attempts in inputs)
+    # What no row has: an index where the space is not enumerated, a time of compiling where one program runs every input.
+    frame = frame.drop(columns=[name for name in ("index", "compile_s") if frame[name].isna().all()])
+    times = [times_of(attempts) for attempts in inputs]
+    frame["median_s"] = [pd.Series(repeats, dtype="float64").median() for repeats in frame["times_s"]]
+    frame["attempts"] = [len(attempts) for attempts in inputs]
+    frame["pass_s"] = times
+    frame["again_s"] = [seconds[-1] if len(seconds) > 1 else math.nan for seconds in times]
+    return frame
+
+
+def _header(series: Series, notes: Sequence[str]) -> dict[str, Any]:
+    device = json.loads(series.provenance["device"])
+    # The name of a virtual machine's CPU may say nothing.
+    device["model"] = ", ".join(filter(None, (device.get("model"), series.provenance.get("processor"))))
+    last = max(attempt.timestamp or 0.0 for attempts in series.inputs for attempt in attempts)
     return {
-        "kernel": kernel,
-        "parameters": list(KERNELS[kernel].parameters),
-        "knobs": ["threads"],
-        "date": measured,
+        "kernel": series.kernel,
+        "parameters": list(series.parameters),
+        "knobs": list(series.knobs),
+        "date": datetime.fromtimestamp(last, UTC).date(),
         "driver": "",
-        "compiler": provenance["compiler"],
-        "policy": provenance["policy"],
-        "command": f"{provenance['command']} --instances {rows}",
-        "device": {key: value for key, value in json.loads(provenance["device"]).items() if value is not None},
-        "versions": {package: version} if package else {},
-        "notes": [
-            f"Drift: {drifted} (column again_s).",
-            "Inputs are single precision; a matrix of a density below one half is held as a sparse one.",
-        ],
+        "compiler": series.provenance["compiler"],
+        "policy": series.provenance["policy"] + _passes(series.inputs),
+        "command": series.command,
+        "device": {key: value for key, value in device.items() if value is not None},
+        "versions": dict(series.versions),
+        "notes": [f"Drift: {drift_of(series.inputs)} (the last entry of pass_s beside the first).", *series.notes, *notes],
     }
+
+
+def _passes(inputs: Inputs) -> str:
+    """What the policy says of the attempts beyond the first, "" where there is none."""
+    rounds = passes(inputs)
+    oftener = sum(len(attempts) > rounds for attempts in inputs)
+    if rounds == 1 and not oftener:
+        return ""
+    once_more = f", {oftener:,} of {len(inputs):,} inputs once more" if oftener else ""
+    return f"; measured in {rounds} {'passes' if rounds > 1 else 'pass'}{once_more}: times_s is of the attempt with the least time, pass_s has the time of each"
 
 
 def _toml(value: Any) -> str:

@@ -10,7 +10,6 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import json
-import math
 import os
 import platform
 import random
@@ -19,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +27,9 @@ from workbench.kernels import kernel
 from workbench.kernels.base import whole
 from workbench.kernels.halide import problem_of
 from workbench.measure.halide_worker import CONFIRMED_S
-from workbench.measure.host import cpu, load
-from workbench.measure.isolation import Child, ChildFailure
+from workbench.measure.host import cpu, load, memory_limit_bytes, processor
+from workbench.measure.isolation import Child, ChildFailure, Closing
+from workbench.measure.provenance import claim
 from workbench.measure.timing import Policy
 from workbench.schema import Device, Measurement, Status, Workload
 
@@ -48,7 +47,6 @@ __all__ = [
     "candidates",
     "halide_workload",
     "measure_schedules",
-    "remeasured",
     "series",
 ]
 
@@ -83,7 +81,7 @@ def candidates(space: Space, count: int, seed: int = 0) -> list[int]:
     return [int(index) for index in np.random.default_rng(seed).permutation(space.members())[:count]]
 
 
-class Runner:
+class Runner(Closing):
     """Measures candidates of one workload.
 
     Args:
@@ -139,6 +137,7 @@ class Runner:
             "compiler": f"Halide {importlib.metadata.version('halide')}",
             "policy": f"{self.policy.describe()}{early}{pinned}",
             "device": json.dumps(dataclasses.asdict(self.device)),
+            "processor": "" if device else processor(),
             "seed": str(seed),
             "command": made_by,
         }
@@ -146,16 +145,9 @@ class Runner:
             [sys.executable, "-P", "-m", "workbench.measure.halide_worker", json.dumps(setup)],
             env=environment,
             pin=pin,
-            # An allocation beyond this fails in the candidate, instead of the machine running out of memory.
-            memory_bytes=int(0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+            memory_bytes=memory_limit_bytes(),
             start_limit_s=self.limits.start_s,
         )
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the child process; the next measurement starts another."""
@@ -248,12 +240,6 @@ class Runner:
         return isinstance(candidate, str) or random.Random(f"{self.seed} {candidate}").random() < self.check_share
 
 
-def remeasured(drawn: Sequence[Candidate], share: float = 0.03) -> list[Candidate]:
-    """The candidates to measure again at the end, evenly spread: a share of them, rounded up."""
-    count = math.ceil(len(drawn) * share)
-    return [drawn[i * len(drawn) // count] for i in range(count)]
-
-
 def attempts(store: Store, runner: Runner) -> Counter[Key]:
     """How many records the store has of each candidate of the runner's workload on its device."""
     from workbench.data.store import Key
@@ -270,7 +256,7 @@ def measure_schedules(store: Store, runner: Runner, wanted: Iterable[Candidate],
     Raises:
         UsageError: the store has measurements of the workload that were made otherwise (policy, seed, version of Halide, ...).
     """
-    _claim(store, runner)
+    claim(store, series(runner.workload, runner.device.name), runner.workload.key, runner.provenance)
     done = attempts(store, runner)
     known = [row.time_s for row in store.rows(workload=runner.workload, device=runner.device.name) if row.time_s is not None]
     runner.best_s = min(known, default=runner.best_s)
@@ -282,12 +268,3 @@ def measure_schedules(store: Store, runner: Runner, wanted: Iterable[Candidate],
 def series(workload: Workload, device: str) -> str:
     """Name of a store's note on the measurements of a workload on a device."""
     return f"halide {workload.key} {device}"
-
-
-def _claim(store: Store, runner: Runner) -> None:
-    kept = json.loads(store.note(series(runner.workload, runner.device.name), json.dumps(runner.provenance, sort_keys=True)) or "{}")
-    for key, value in runner.provenance.items():
-        if kept.get(key) != value:
-            raise UsageError(
-                f"{store.path}: its measurements of {runner.workload.key} have {key} {kept.get(key)!r}, these would have {value!r}; use another store"
-            )

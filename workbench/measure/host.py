@@ -8,9 +8,11 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from workbench.schema import Device
 
-__all__ = ["cpu", "cpu_identity", "load", "usable_cpus"]
+__all__ = ["cpu", "cpu_identity", "load", "memory_limit_bytes", "processor", "usable_cpus"]
 
 
 def usable_cpus() -> int:
@@ -33,11 +35,23 @@ def cpu_identity() -> str:
     )
 
 
+def processor() -> str:
+    """Vendor, family, model and stepping of this machine's CPU, "" where the system does not say: a virtual machine may give every CPU the same name."""
+    facts = _facts()
+    parts = {"": "vendor_id", "family ": "cpu family", "model ": "model", "stepping ": "stepping"}
+    return " ".join(f"{word}{facts[key]}" for word, key in parts.items() if key in facts)
+
+
 def load() -> float | None:
     """Load average over the last minute, None where the system has none."""
     with suppress(OSError, AttributeError):
         return os.getloadavg()[0]
     return None
+
+
+def memory_limit_bytes() -> int:
+    """Address space that a measured program may have: beyond it an allocation fails there, where the whole machine would go to the disk otherwise."""
+    return int(psutil.virtual_memory().total * 0.8)
 
 
 def _facts() -> dict[str, str]:

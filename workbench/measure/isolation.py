@@ -12,15 +12,16 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from workbench.errors import BuildError, UsageError
 from workbench.schema import Status
 
-__all__ = ["Child", "ChildFailure", "checked_cpus"]
+__all__ = ["Child", "ChildFailure", "Closing", "checked_cpus"]
 
 _LONGEST_ANSWER = 1 << 20  # bytes
 _KEPT_COMPLAINT = 4096  # bytes of standard error
@@ -35,7 +36,21 @@ class ChildFailure(Exception):
         self.reason = reason
 
 
-class Child:
+class Closing(ABC):
+    """What holds a child process: at the end of a `with` block it is closed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the child process. Closing twice is harmless."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Child(Closing):
     """The program `command`, started with the first request and again after each failure.
 
     Args:
@@ -69,12 +84,6 @@ class Child:
         self._id = 0
         self._answered = b""
         self._complaint = b""
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     @property
     def pid(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import random
@@ -15,22 +14,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import psutil
 
 from workbench.data.store import Store
 from workbench.errors import DataError, UsageError
 from workbench.kernels.matrix import INSTANCES, KERNELS, LIBRARIES
 from workbench.kernels.matrix.reference import difference, read_run
 from workbench.measure.build import FLAGS, build, find_compiler
-from workbench.measure.host import cpu, load, usable_cpus
-from workbench.measure.isolation import Child, ChildFailure, checked_cpus
+from workbench.measure.host import cpu, load, memory_limit_bytes, processor, usable_cpus
+from workbench.measure.isolation import Child, ChildFailure, Closing, checked_cpus
+from workbench.measure.provenance import claim
 from workbench.measure.timing import Policy, fault
 from workbench.schema import Device, Measurement, Status, Workload
 
-__all__ = ["Instance", "Runner", "draw", "remeasured", "series"]
+__all__ = ["Instance", "Runner", "draw", "series"]
 
 # One of so many runs hands its matrices back, to be checked against numpy; which ones depends on the instance only.
 _CHECKED_ONE_IN = 20
@@ -69,13 +67,7 @@ def draw(kernel: str, library: str, count: int, *, seed: int = 0, max_threads: i
     return [Instance(workload, generator.randint(1, most) if LIBRARIES[library].threads else 1) for workload in workloads]
 
 
-def remeasured(instances: Sequence[Instance], share: float = 0.03) -> list[Instance]:
-    """The instances to measure again at the end, evenly spread: a share of them, rounded up."""
-    count = math.ceil(len(instances) * share)
-    return [instances[i * len(instances) // count] for i in range(count)]
-
-
-class Runner:
+class Runner(Closing):
     """Runs a library's program and keeps every attempt in a store, under this CPU's name, with the library as the name of the space.
 
     Args:
@@ -127,20 +119,13 @@ class Runner:
             **made,
             "policy": f"{self.policy.describe()}{pinned}",
             "device": json.dumps(asdict(self.device)),
+            "processor": "" if device else processor(),
             "seed": str(seed),
             "command": made_by,
         }
         self._scratch = tempfile.TemporaryDirectory(prefix="workbench-")
         self._dump = Path(self._scratch.name) / "run.bin"
-        # More than this would push the rest of the machine to the disk, which no measurement survives.
-        memory = int(psutil.virtual_memory().total * 0.8)
-        self._child = Child([*command, str(self._dump)], env=_environment(), pin=pin, memory_bytes=memory)
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        self._child = Child([*command, str(self._dump)], env=_environment(), pin=pin, memory_bytes=memory_limit_bytes())
 
     def close(self) -> None:
         """End the program; the store stays open."""
@@ -173,23 +158,13 @@ class Runner:
             UsageError: the store has measurements of the kernel that were made otherwise (compiler, policy, seed, ...).
         """
         for kernel in dict.fromkeys(instance.workload.kernel for instance in instances):
-            self._claim(kernel)
+            claim(self.store, series(kernel, self.library.name, self.device.name), f"{kernel} in {self.library.name}", self.provenance)
         done = self.attempts(instances)
         for instance in instances:
             if done[instance] < times:
                 measurement = self._attempt(instance)
                 self.store.add([measurement])
                 yield measurement
-
-    def _claim(self, kernel: str) -> None:
-        name = series(kernel, self.library.name, self.device.name)
-        kept = json.loads(self.store.note(name, json.dumps(self.provenance, sort_keys=True)) or "{}")
-        for key, value in self.provenance.items():
-            if kept.get(key) != value:
-                raise UsageError(
-                    f"{self.store.path}: its measurements of {kernel} in {self.library.name} have {key} {kept.get(key)!r}, these would have {value!r}; "
-                    "use another store"
-                )
 
     def _attempt(self, instance: Instance) -> Measurement:
         identity = zlib.crc32(instance.workload.key.encode())
