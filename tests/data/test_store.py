@@ -435,6 +435,19 @@ class TestDamage:
         with pytest.raises(StoreError, match="is there already"):
             salvage(path, tmp_path / "new.db")
 
+    def test_notes_are_salvaged_with_the_records(self, tmp_path: Path) -> None:
+        path = tmp_path / "s.db"
+        with Store(path) as store:
+            store.note("series", "by g++ 12")
+            store.note("other", "by g++ 13")
+        whole = filled(path)
+        path.write_bytes(whole[: len(whole) // 2])
+        copied, lost = salvage(path, tmp_path / "new.db")
+        assert lost > 0
+        with Store(tmp_path / "new.db") as store:
+            assert len(store) == copied
+            assert (store.note("series"), store.note("other")) == ("by g++ 12", "by g++ 13")
+
     @pytest.mark.parametrize("size", [0, 1, 50])
     def test_cut_off_in_the_header(self, tmp_path: Path, size: int) -> None:
         path = tmp_path / "s.db"

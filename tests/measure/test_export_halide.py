@@ -109,7 +109,7 @@ def test_a_series_that_is_not_finished_names_what_it_has(store, root):
 def test_several_numbers_of_threads_need_a_store_each(store, root):
     fill(store, halide_workload("blur", 64), [1.0])
     fill(store, halide_workload("blur", 64, threads=2), [1.0])
-    with pytest.raises(UsageError, match="measurements of blur are on 1 and on 2 threads; .* use a store for each"):
+    with pytest.raises(UsageError, match=r"measurements of blur are on 1 and on 2 threads; .* use a store for each"):
         export(store, "x", root)
     assert list(root.iterdir()) == []
 

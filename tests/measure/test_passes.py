@@ -13,9 +13,7 @@ from workbench.schema import Measurement, Status, Workload
 
 def attempt(time_s: float | Status, m: int = 1, threads: int = 1, space: str = "eigen") -> Measurement:
     ok = not isinstance(time_s, Status)
-    return Measurement(
-        Workload("mv", {"m": m}), "some-cpu", Status.OK if ok else time_s, time_s if ok else None, space=space, config={"threads": threads}
-    )
+    return Measurement(Workload("mv", {"m": m}), "some-cpu", Status.OK if ok else time_s, time_s if ok else None, space=space, config={"threads": threads})
 
 
 def test_attempts_of_an_input_in_the_order_in_which_they_came():

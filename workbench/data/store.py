@@ -279,7 +279,7 @@ class Store:
 
 
 def salvage(path: Path | str, target: Path | str) -> tuple[int, int]:
-    """Copy what can still be read of a damaged store into a new one; the damaged file is not changed.
+    """Copy what can still be read of a damaged store into a new one, its notes too; the damaged file is not changed.
 
     Returns:
         Records copied, and ids known to have been given that could not be read.
@@ -289,16 +289,20 @@ def salvage(path: Path | str, target: Path | str) -> tuple[int, int]:
     """
     if Path(target).exists():
         raise StoreError(f"{target}: is there already; salvage writes to a new file")
-    records, lost = _readable(Path(path))
+    records, lost, notes = _readable(Path(path))
     if not records:
         raise StoreError(f"{path}: no record can be read; restore the file from a copy")
     with Store(target) as store:
+        for name, text in notes.items():
+            store.note(name, text)
         store.add(records)
     return len(records), lost
 
 
-def _readable(path: Path) -> tuple[list[Measurement], int]:
+def _readable(path: Path) -> tuple[list[Measurement], int, dict[str, str]]:
+    """The records and notes that can be read, and the number of records that cannot."""
     records: list[Measurement] = []
+    notes: dict[str, str] = {}
     lost = 0
     with suppress(sqlite3.Error):
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
@@ -314,9 +318,12 @@ def _readable(path: Path) -> tuple[list[Measurement], int]:
                         records.append(_parse(*row))
                     except (sqlite3.Error, ValueError, TypeError):
                         lost += 1
+            with suppress(sqlite3.Error):  # there is no such table where there are no notes
+                for name, text in db.execute("SELECT name, text FROM note"):
+                    notes[str(name)] = str(text)
         finally:
             db.close()
-    return records, lost
+    return records, lost, notes
 
 
 def _rescue(path: Path) -> str:
@@ -383,7 +390,7 @@ def _check_header(path: Path) -> None:
     # With a log beside it the file may lag behind its own header (a crash while the log was copied in); SQLite then reads the rest from the log.
     # The size is taken again, since another process may have finished that copying and removed the log in between.
     if size < expected and not (log.exists() and log.stat().st_size > 0) and path.stat().st_size < expected:
-        records, _ = _readable(path)
+        records, _, _ = _readable(path)
         raise StoreError(f"{path}: cut off at offset {size:,} of {expected:,} bytes; {len(records):,} records can be read; {_rescue(path)}")
 
 

@@ -79,7 +79,7 @@ def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
                 folder.rename(Path(scratch) / "replaced")
             fresh.rename(folder)
     except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+        if error.errno == errno.ENOTEMPTY:
             raise UsageError(f"{folder}: another process has written it meanwhile; use another name, or say that it may be replaced") from error
         raise StoreError(f"{folder}: cannot be written ({error.strerror or error}); choose a place that can be written, with free space") from error
     return len(frame)

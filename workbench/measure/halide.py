@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.errors import MissingPackage, UsageError, WorkbenchError
+from workbench.errors import MissingPackage, WorkbenchError
 from workbench.kernels import kernel
 from workbench.kernels.base import whole
 from workbench.kernels.halide import problem_of

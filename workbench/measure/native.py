@@ -16,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-
 from workbench.data.store import Store
 from workbench.errors import DataError, UsageError
 from workbench.kernels.matrix import INSTANCES, KERNELS, LIBRARIES
