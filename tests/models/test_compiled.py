@@ -17,7 +17,7 @@ from workbench.features.inputs import OPERATIONS, Term
 from workbench.models import compiled
 from workbench.models.base import CostModel
 from workbench.models.compact import CompactMatrix, CompactModel, CompactSchedule, Options
-from workbench.models.compiled import CompiledModel, compile_model
+from workbench.models.compiled import CompiledModel, compile_alternatives, compile_model
 from workbench.models.evidence import SmallNet
 from workbench.models.linear import LinearModel, LinearRegressionC
 from workbench.models.nnc import LogNetwork, Network, PaperNetwork
@@ -215,3 +215,50 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path) ->
     env = {**os.environ, "NUMBA_CACHE_DIR": str(blocked / "below"), "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout.split() == ["7.0", "NullCache"], done.stderr
+
+
+def test_alternatives_equal_the_models_row_by_row() -> None:
+    """Models of different kinds and columns; rows beyond a chunk; given values that a model reads in another order."""
+    mixed = [MODELS["log"], MODELS["tanh and terms"], MODELS["one hidden layer"]]
+    given = {"c": 0.3, "a": 96.0}
+    rows = [compiled._CHUNK * 2 + 5, 1, 70]
+    groups = [(compile_model(model), frame(count, seed)[["b"]]) for seed, (model, count) in enumerate(zip(mixed, rows, strict=True))]
+    found = compile_alternatives(groups, tuple(given))
+    expected = np.concatenate([model.predict_time_s(fixed.assign(**given)) for model, (_, fixed) in zip(mixed, groups, strict=True)])
+    np.testing.assert_allclose(found.times(*given.values()), expected, rtol=1e-6)
+    assert found.size == len(expected)
+    assert found.fastest(*given.values()) == int(np.argmin(found.times(*given.values())))
+    # Integers, and numbers of numpy.
+    assert found.fastest(0, np.int64(96)) == int(np.argmin(found.times(0.0, 96.0)))
+
+
+def test_alternatives_of_one_row_and_none_fixed() -> None:
+    model = compile_model(small(3, 1, terms=(Term("log2", "a"), Term("value", "b"))))
+    alone = compile_alternatives([(model, pd.DataFrame(index=range(1)))], ("b", "a"))
+    assert alone.times(2.5, 64.0)[0] == model.predict_one(64.0, 2.5)
+    assert alone.fastest(2.5, 64.0) == 0
+    for bad in (0.0, np.nan, np.inf):
+        assert alone.fastest(2.5, bad) == -1
+        assert np.isnan(alone.times(2.5, bad)).all()
+
+
+def test_the_first_of_equal_rows_is_the_fastest_and_nan_never_is() -> None:
+    model = compile_model(MODELS["log"])
+    fixed = pd.DataFrame({"a": [0.0, 64.0, 64.0, -1.0], "b": 16.0, "c": 0.5})
+    found = compile_alternatives([(model, fixed), (model, fixed)], ())
+    assert found.fastest() == 1
+    assert np.isnan(found.times()).tolist() == [True, False, False, True] * 2
+
+
+def test_alternatives_that_cannot_be() -> None:
+    model = compile_model(MODELS["log"])
+    with pytest.raises(DataError, match=r"the model's input 'b' is neither given \(a, c\) nor a column \(q\)"):
+        compile_alternatives([(model, pd.DataFrame({"q": [1.0]}))], ("a", "c"))
+    with pytest.raises(UsageError, match="has no rows to choose among"):
+        compile_alternatives([(model, frame(0))], ())
+    with pytest.raises(UsageError, match="0 models and 1 given values"):
+        compile_alternatives([], ("a",))
+    with pytest.raises(UsageError, match="1 models and 9 given values"):
+        compile_alternatives([(model, frame(1))], tuple("abcdefghi"))
+    with pytest.raises(UsageError, match=r"1 values are needed \(a\); 2 were given"):
+        compile_alternatives([(model, frame(1))], ("a",)).fastest(1.0, 2.0)

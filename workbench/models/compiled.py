@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +29,7 @@ from workbench.models.compact import CompactModel
 from workbench.models.linear import LinearModel
 from workbench.models.nnc import Network
 
-__all__ = ["CompiledModel", "compile_model"]
+__all__ = ["GIVEN", "Alternatives", "CompiledModel", "compile_alternatives", "compile_model"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -256,3 +256,124 @@ def _pack(
     constants = np.concatenate([centre, 1 / np.asarray(scale), out, weights]).astype(np.float64)
     structure.flags.writeable = constants.flags.writeable = False
     return CompiledModel(name, columns, structure, constants)
+
+
+# One more compiled function: rows of fixed values under one or several models, of which a call gives the others.
+
+GIVEN = 8
+_CHUNK = 1024
+
+# `_fastest` calls the interpreter by this name: compiled code takes a compiled function from a global, `_ranker` puts it there.
+_interpreter: Callable[[Ints, Floats, Floats, Floats], None] = _interpret
+
+
+def _fastest(plan: Ints, numbers: Floats, out: Floats, p0: float, p1: float, p2: float, p3: float, p4: float, p5: float, p6: float, p7: float) -> int:
+    """Place of the row with the least seconds, -1 where none has a number. `out` takes the seconds of all rows, unless its length is 0."""
+    # Numbers one by one: an array made in Python for each call would cost as much as the arithmetic.
+    given = np.empty(GIVEN)
+    given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7] = p0, p1, p2, p3, p4, p5, p6, p7
+    best, least, at, base = -1, np.inf, 1, 0
+    for _ in range(plan[0]):
+        rows, columns, long, weights, table = plan[at], plan[at + 1], plan[at + 2], plan[at + 3], plan[at + 4]
+        sources = plan[at + 5 : at + 5 + columns]
+        structure = plan[at + 5 + columns : at + 5 + columns + long]
+        values = np.empty((min(rows, _CHUNK), columns))
+        seconds = np.empty(min(rows, _CHUNK))
+        for start in range(0, rows, _CHUNK):
+            count = min(_CHUNK, rows - start)
+            for r in range(count):
+                for c in range(columns):
+                    values[r, c] = given[sources[c]] if sources[c] >= 0 else numbers[table + (start + r) * columns + c]
+            _interpreter(structure, numbers[weights:table], values[:count], seconds[:count])
+            for r in range(count):
+                if len(out) > 0:
+                    out[base + start + r] = seconds[r]
+                if seconds[r] < least:
+                    best, least = base + start + r, seconds[r]
+        base += rows
+        at += 5 + columns + long
+    return best
+
+
+@cache
+def _ranker() -> Callable[..., int]:
+    """`_fastest` compiled, as `_kernel` is."""
+    global _interpreter
+    _interpreter = _kernel()
+    import numba
+
+    types = numba.types
+    # Writable arrays: numba looks a read-only one's type up in Python, which costs as much as the call.
+    arrays = types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C"), types.Array(types.float64, 1, "C")
+    signature = types.int64(*arrays, *[types.float64] * GIVEN)
+    try:
+        compiled = numba.njit(signature, cache=True, error_model="numpy")(_fastest)
+    except Exception:
+        compiled = numba.njit(signature, error_model="numpy")(_fastest)
+    return compiled
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Rows of fixed values under one or several models, for the question which row is fastest for the values that a call gives.
+
+    Attributes:
+        given: names of the values that a call gives, in order.
+        size: number of rows, over all models.
+        call: the compiled function of exactly GIVEN numbers, `given` and as many more of any kind: the place of the fastest row, -1 where none is a number.
+        plan, numbers: the packed models and rows.
+    """
+
+    given: tuple[str, ...]
+    size: int
+    call: Callable[..., int]
+    plan: Ints
+    numbers: Floats
+
+    def fastest(self, *given: float) -> int:
+        """Place of the row with the least predicted seconds, the first of equal ones; -1 where no row's prediction is a number."""
+        return self.call(*self._padded(given))
+
+    def times(self, *given: float) -> Floats:
+        """Predicted seconds of all rows [size]; NaN as `CompiledModel.predict`."""
+        out = np.empty(self.size)
+        _ranker()(self.plan, self.numbers, out, *self._padded(given))
+        return out
+
+    def _padded(self, given: tuple[float, ...]) -> tuple[float, ...]:
+        if len(given) != len(self.given):
+            raise UsageError(f"{len(self.given)} values are needed ({', '.join(self.given)}); {len(given)} were given")
+        return (*given, *(0.0,) * (GIVEN - len(given)))
+
+
+def compile_alternatives(groups: Sequence[tuple[CompiledModel, pd.DataFrame]], given: Sequence[str]) -> Alternatives:
+    """Pack models with the rows that they are to be asked for.
+
+    Args:
+        groups: a model, and a frame with a row an alternative and a column for each input of the model that is not given (others are left out).
+        given: names of the values that each call gives.
+
+    Raises:
+        UsageError: more than GIVEN names, or an empty frame.
+        DataError: an input of a model is neither given nor a column.
+    """
+    if len(given) > GIVEN or not groups:
+        raise UsageError(f"{len(groups)} models and {len(given)} given values ({', '.join(given)}); there is at least one model, and at most {GIVEN} values")
+    place = {name: i for i, name in enumerate(given)}
+    plan, numbers, at = [np.array([len(groups)])], [], 0
+    for model, frame in groups:
+        if missing := [c for c in model.columns if c not in place and c not in frame.columns]:
+            raise DataError(f"the model's input {missing[0]!r} is neither given ({', '.join(given)}) nor a column ({', '.join(map(str, frame.columns))})")
+        if len(frame) == 0:
+            raise UsageError(f"model {model.name!r} has no rows to choose among")
+        table = np.zeros((len(frame), len(model.columns)))
+        for i, column in enumerate(model.columns):
+            if column not in place:
+                table[:, i] = frame[column].to_numpy(dtype=np.float64)
+        weights, rows = at, at + len(model.constants)
+        header = [len(frame), len(model.columns), len(model.structure), weights, rows]
+        plan += [np.array([*header, *(place.get(c, -1) for c in model.columns)]), model.structure]
+        numbers += [model.constants, table.ravel()]
+        at = rows + table.size
+    packed, joined = np.concatenate(plan).astype(np.int64), np.concatenate(numbers)
+    return Alternatives(tuple(given), sum(len(frame) for _, frame in groups), partial(_ranker(), packed, joined, np.empty(0)), packed, joined)

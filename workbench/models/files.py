@@ -27,7 +27,7 @@ from workbench.models.nnc import Network
 from workbench.models.training import n_weights
 from workbench.models.trees import TreeModel
 
-__all__ = ["SCHEMA", "load_model", "save_model"]
+__all__ = ["SCHEMA", "Fields", "load_model", "model_of", "model_to_json", "read_json", "save_model", "write_json"]
 
 SCHEMA = 1
 
@@ -38,19 +38,32 @@ def save_model(model: CostModel, path: Path | str) -> None:
     Raises:
         UsageError: trees or another kind of model, a model with a number that is not finite, or a path that cannot be written.
     """
-    path = Path(path)
+    write_json(Path(path), {"schema": SCHEMA, "workbench": __version__, **model_to_json(model)}, f"model {model.name!r}")
+
+
+def model_to_json(model: CostModel) -> dict[str, Any]:
+    """A linear model, network or compact model as plain JSON types; `model_of` is the inverse. Raises UsageError for trees or another kind of model."""
     if isinstance(model, TreeModel):
         raise UsageError(f"model {model.name!r} is made of trees, which are not saved here: fit it again from its data set and seed, the result is the same")
     if not isinstance(model, LinearModel | Network | CompactModel):
         raise UsageError(f"model {model.name!r} is a {type(model).__name__}; only linear models, networks and compact models are saved")
+    return model.to_json()
+
+
+def write_json(path: Path, record: Mapping[str, Any], what: str) -> None:
+    """Write a record, whole or not at all.
+
+    Raises:
+        UsageError: a number that is not finite, or a path that cannot be written; the message calls the record `what`.
+    """
     try:
-        text = json.dumps({"schema": SCHEMA, "workbench": __version__, **model.to_json()}, allow_nan=False, indent=1)
+        text = json.dumps(record, allow_nan=False, indent=1)
     except ValueError:
-        raise UsageError(f"model {model.name!r} has a number that is not finite, so {path} was not written; fit it again") from None
+        raise UsageError(f"{what} has a number that is not finite, so {path} was not written; fit it again") from None
     try:
         _write(path, text + "\n")
     except OSError as error:
-        raise UsageError(f"{path}: the model cannot be written there: {error.strerror or error}") from error
+        raise UsageError(f"{path}: {what} cannot be written there: {error.strerror or error}") from error
 
 
 def _write(path: Path, text: str) -> None:
@@ -75,67 +88,92 @@ def load_model(path: Path | str) -> CostModel:
             number that is not finite, sizes that do not fit each other.
     """
     path = Path(path)
+    fields = Fields(path, read_json(path, "save_model writes one"))
+    schema = fields.take("schema")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise DataError(f"{path}: schema version {schema!r}; this workbench reads version {SCHEMA}")
+    fields.text("workbench")
+    return model_of(fields)
+
+
+def read_json(path: Path, hint: str) -> dict[str, Any]:
+    """The JSON object of a file; `hint` ends the messages of errors.
+
+    Raises:
+        UsageError: no such file, or one that cannot be read.
+        DataError: not JSON (cut off, say), or not an object.
+    """
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; save_model writes one") from None
+        raise UsageError(f"{path}: no such file; {hint}") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not whole JSON ({error}); save the model again") from error
+        raise DataError(f"{path}: not whole JSON ({error}); {hint}") from error
     if not isinstance(record, dict):
-        raise DataError(f"{path}: a {type(record).__name__}, not a model; save_model writes an object with schema, kind and weights")
-    fields = _Fields(path, record)
-    schema = fields.take("schema")
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise DataError(f"{path}: schema version {schema!r}; this workbench reads version {SCHEMA}")
-    fields.text("workbench")
+        raise DataError(f"{path}: a {type(record).__name__}, not an object; {hint}")
+    return record
+
+
+def model_of(fields: Fields) -> CostModel:
+    """The model that `model_to_json` described. Raises DataError as `load_model`."""
     kind = fields.text("kind")
     if kind not in _BUILDERS:
-        raise DataError(f"{path}: unknown kind of model {kind!r}; this workbench reads {', '.join(_BUILDERS)}")
+        raise DataError(f"{fields.path}: unknown kind of model {kind!r}; this workbench reads {', '.join(_BUILDERS)}")
     model = _BUILDERS[kind](fields)
-    if fields.record:
-        raise DataError(f"{path}: unknown field {next(iter(fields.record))!r} in a {kind} model")
+    fields.done(f"a {kind} model")
     return model
 
 
 @dataclass(frozen=True)
-class _Fields:
-    """Fields of a file, each taken out once and checked."""
+class Fields:
+    """The fields of a record from a file, each taken out once and checked: what is missing or wrong is a DataError that begins with `path`."""
 
-    path: Path
+    path: Path | str
     record: dict[str, Any]
 
+    def done(self, what: str) -> None:
+        """Raises DataError if a field was not taken."""
+        if self.record:
+            raise DataError(f"{self.path}: unknown field {next(iter(self.record))!r} in {what}")
+
     def take(self, name: str) -> Any:
+        """A field of any type."""
         if name not in self.record:
             raise DataError(f"{self.path}: the field {name!r} is missing")
         return self.record.pop(name)
 
     def wrong(self, name: str, value: Any, wanted: str) -> DataError:
+        """The error that `name` is `value` and must be `wanted`."""
         shown = repr(value)
         return DataError(f"{self.path}: {name} is {shown if len(shown) <= 60 else shown[:60] + '...'}; it must be {wanted}")
 
     def text(self, name: str) -> str:
+        """A text."""
         value = self.take(name)
         if not isinstance(value, str):
             raise self.wrong(name, value, "text")
         return value
 
     def flag(self, name: str) -> bool:
+        """True or false."""
         value = self.take(name)
         if not isinstance(value, bool):
             raise self.wrong(name, value, "true or false")
         return value
 
     def number(self, name: str, positive: bool = False) -> float:
+        """A finite number."""
         value = self.take(name)
         if not _finite(value) or (positive and value <= 0):
             raise self.wrong(name, value, "a positive, finite number" if positive else "a finite number")
         return float(value)
 
     def numbers(self, name: str, count: int, positive: bool = False) -> Floats:
+        """A list of `count` finite numbers."""
         values = self.take(name)
         if not isinstance(values, list) or len(values) != count:
             raise self.wrong(name, values if not isinstance(values, list) else f"{len(values)} numbers", f"a list of {count} numbers")
@@ -145,12 +183,14 @@ class _Fields:
         return np.array(values, dtype=np.float64)
 
     def sizes(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers, 0 or more."""
         values = self.take(name)
         if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in values):
             raise self.wrong(name, values, "a list of sizes")
         return tuple(values)
 
     def terms(self) -> tuple[Term, ...]:
+        """A list of terms over columns."""
         values = self.take("terms")
         if not isinstance(values, list) or not values:
             raise self.wrong("terms", values, "a list of at least one [operation, column]")
@@ -172,12 +212,12 @@ def _finite(value: Any) -> bool:
         return False
 
 
-def _linear(fields: _Fields) -> CostModel:
+def _linear(fields: Fields) -> CostModel:
     terms = fields.terms()
     return LinearModel(fields.text("name"), terms, fields.numbers("weights", len(terms)), fields.number("intercept"))
 
 
-def _network(fields: _Fields) -> CostModel:
+def _network(fields: Fields) -> CostModel:
     terms, layers = fields.terms(), fields.sizes("layers")
     d = len(terms)
     if len(layers) < 2 or layers[0] != d or layers[-1] != 1 or 0 in layers:
@@ -195,7 +235,7 @@ def _network(fields: _Fields) -> CostModel:
     )
 
 
-def _compact(fields: _Fields) -> CostModel:
+def _compact(fields: Fields) -> CostModel:
     terms, sizes = fields.terms(), fields.sizes("net")
     d = len(terms)
     if len(sizes) != 3 or sizes[0] != d or sizes[1] == 0:
@@ -214,4 +254,4 @@ def _compact(fields: _Fields) -> CostModel:
     )
 
 
-_BUILDERS: Mapping[str, Callable[[_Fields], CostModel]] = {"linear": _linear, "network": _network, "compact": _compact}
+_BUILDERS: Mapping[str, Callable[[Fields], CostModel]] = {"linear": _linear, "network": _network, "compact": _compact}

@@ -1,0 +1,169 @@
+"""`workbench train` and `workbench select`: models of a kernel's variants, and the variant to run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.tune.select import Choice, Selector, Variant
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+KernelOption = Annotated[str, typer.Option("--kernel", help="mm, mv, mc or mp (matrix kernels), blur or fft (Halide).")]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME", help="Data set to train on; give it again for more (default: all under data/raw of this machine's device)."),
+]
+
+
+@app.command(epilog="Example: workbench train --kernel mv --data nnc-mv-i5-500 --output mv.json")
+def train(
+    kernel: KernelOption,
+    data: DataOption = None,
+    rows: Annotated[int, typer.Option("--rows", help="Training rows of each data set; the others tell the error.")] = 250,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw and of the fit.")] = 0,
+    output: Annotated[Path | None, typer.Option("--output", help="The file to write (default: KERNEL.json).")] = None,
+) -> None:
+    """Train a model for each data set of a kernel and write them to one JSON file for `workbench select --models`."""
+    from workbench.data.datasets import load_dataset
+    from workbench.kernels import kernel as kernel_of
+    from workbench.tune.select import default_data, save_selector, train_selector
+
+    described = kernel_of(kernel)
+    names, note = (list(dict.fromkeys(data)), "") if data else default_data(described)
+    datasets = [load_dataset(name) for name in names]
+    if other := next((d for d in datasets if d.kernel.name != kernel), None):
+        raise UsageError(f"data set {other.name!r} is of kernel {other.kernel.name!r}, not {kernel!r}")
+    selector = train_selector(datasets, train=rows, seed=seed)
+    path = output or Path(f"{kernel}.json")
+    save_selector(selector, path)
+    for source in selector.sources:
+        left = source.rows - source.trained
+        error = f"{source.mape:.2f}% on the {left:,} others (MAPE without the fastest 30%)" if source.mape is not None else "unknown: too few rows were left"
+        print(f"{source.data_set}: {source.trained} of {source.rows:,} rows trained a model of {source.model.n_parameters} weights; error {error}")
+    for line in (*selector.notes, *([note] if note else [])):
+        print(f"note: {line}")
+    print(f"trained in {selector.train_s:.2f} s: {path}")
+
+
+@app.command(
+    epilog="Example: workbench select --kernel mm --m 512 --n 512 --k 512",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def select(
+    context: typer.Context,
+    kernel: KernelOption,
+    density: Annotated[float | None, typer.Option("--density", help="Density of every matrix that is not given by --d1, --d2 (default: 1).")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Only variants of at most so many threads.")] = None,
+    models: Annotated[Path | None, typer.Option("--models", help="File that `workbench train` wrote (default: trained on the data sets, and cached).")] = None,
+    data: DataOption = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many variants to show, fastest first.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say which variant of a kernel is predicted to be the fastest: library, threads, device, schedule. Nothing is run.
+
+    The kernel's parameters are options of their own: --m 512 --n 512 --k 512 for mm, --n 1024 for blur. Densities and the stride s may be left out.
+    """
+    from workbench.kernels import kernel as kernel_of
+    from workbench.tune.select import default_selector, load_selector
+    from workbench.tune.variants import complete
+
+    described = kernel_of(kernel)
+    given = _parameters(context.args)
+    if density is not None:
+        densities = [name for name in described.parameters if name in ("d1", "d2") and name not in given]
+        if not densities:
+            raise UsageError(f"kernel {kernel!r} has no density left for --density; its parameters are {', '.join(described.parameters)}")
+        given |= dict.fromkeys(densities, density)
+    inputs = complete(described, given)
+    if models is not None and data:
+        raise UsageError("--models names trained models and --data what to train on; give one of the two")
+    selector = load_selector(models) if models is not None else default_selector(kernel, data or ())
+    if selector.kernel.name != kernel:
+        raise UsageError(f"{models}: its models are of kernel {selector.kernel.name!r}, not {kernel!r}")
+    if threads is not None:
+        selector = selector.at_most(threads)
+    choice, ranking = selector.select(inputs), selector.ranking(inputs, count)
+    if as_json:
+        print(json.dumps(_document(selector, inputs, choice, ranking)))
+    else:
+        _show(selector, inputs, choice, ranking)
+
+
+def _parameters(words: Sequence[str]) -> dict[str, int | float]:
+    """`--m 512 --d1=0.5` as numbers."""
+    given: dict[str, int | float] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not name:
+            raise UsageError(f"{word!r} is no option; a parameter of the kernel is given as --name number")
+        if not equals:
+            if not rest:
+                raise UsageError(f"--{name} has no value")
+            text = rest.pop(0)
+        try:
+            number = float(text)
+        except ValueError:
+            raise UsageError(f"--{name} is {text!r}; it is a number") from None
+        if name in given:
+            raise UsageError(f"--{name} is given twice")
+        given[name] = int(number) if number.is_integer() else number
+    return given
+
+
+def _show(selector: Selector, inputs: dict[str, int | float], choice: Choice, ranking: Sequence[tuple[Variant, float]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from workbench.tune.variants import duration
+
+    workload = " ".join(f"{name}={value:g}" for name, value in inputs.items())
+    table = Table(title=f"{selector.kernel.name} {workload} · {choice.variants:,} variant{'s' if choice.variants != 1 else ''}", title_justify="left")
+    for column in ("variant", "predicted"):
+        table.add_column(column, overflow="fold", justify="right" if column == "predicted" else "left")
+    for variant, seconds in ranking:
+        table.add_row(str(variant), duration(seconds))
+    Console().print(table)
+    print(f"run: {choice.variant}")
+    print(_worth(choice))
+    for source in {variant.data_set: variant for variant, _ in ranking}:
+        print(f"predicted from: {source}")
+    for note in (*choice.notes, *selector.notes):
+        print(f"note: {note}")
+
+
+def _worth(choice: Choice) -> str:
+    from workbench.tune.variants import duration
+
+    asking = f"asking from Python costs {duration(choice.cost_s)}"
+    if choice.default is None or choice.default_s is None or choice.gain_s is None:
+        return f"gain unknown: the schedule that is best on average cannot run these inputs; {asking}"
+    if choice.variant == choice.default:
+        return f"it is the one that is best on average, so asking gains nothing here; {asking}"
+    gain = f"{duration(choice.gain_s)} a run less than the best on average ({choice.default}, {duration(choice.default_s)}); {asking}"
+    compiling = f" and compiling {duration(choice.compile_s)}" if choice.compile_s else ""
+    return f"{gain}{compiling}: it pays after {choice.runs_to_pay:,} run{'s' if choice.runs_to_pay != 1 else ''}" if choice.runs_to_pay else gain
+
+
+def _document(selector: Selector, inputs: dict[str, int | float], choice: Choice, ranking: Sequence[tuple[Variant, float]]) -> dict[str, Any]:
+    import dataclasses
+
+    return {
+        "kernel": selector.kernel.name,
+        "inputs": inputs,
+        **dataclasses.asdict(choice),
+        "notes": [*choice.notes, *selector.notes],
+        "ranking": [{**dataclasses.asdict(variant), "predicted_s": seconds} for variant, seconds in ranking],
+    }

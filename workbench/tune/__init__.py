@@ -1,0 +1,1 @@
+"""Tuning: what to run, given models of how long it takes."""
