@@ -27,7 +27,8 @@ PROVENANCE = {
     "compiler": "g++ 99",
     "headers": "cmeel-eigen 9.9",
     "policy": "time_s is the minimum of times_s",
-    "device": json.dumps({"name": "some-cpu", "kind": "cpu"}),
+    "device": json.dumps({"name": "some-cpu", "kind": "cpu", "model": "Some CPU"}),
+    "processor": "family 6 model 207",
     "seed": "0",
     "command": "workbench measure matrix --kernel mv --library eigen",
 }
@@ -74,7 +75,9 @@ def test_a_large_data_set_is_a_small_file(tmp_path, root):
         fill(large, 5000, passes=2)
         assert export(large, "x", root) == {"x-mv-eigen": 5000}
     assert (root / "x-mv-eigen" / "rows.parquet").stat().st_size < 3e6
-    assert "--instances 5000 --passes 2`" in load_dataset("x-mv-eigen").source
+    data = load_dataset("x-mv-eigen")
+    assert "--instances 5000 --passes 2`" in data.source
+    assert data.device.model == "Some CPU, family 6 model 207"
 
 
 def test_a_file_that_was_cut_off_is_not_kept(store, root, monkeypatch):
