@@ -86,6 +86,13 @@ def test_schedule_terms_drop_what_never_varies() -> None:
     assert terms == [Term("log2", "n"), Term("log2", "s1"), Term("log2", "s2"), Term("log2", "s4"), Term("overhang", "s1", "s2")]
 
 
+def test_a_knob_that_may_be_zero_has_no_logarithm() -> None:
+    data = dataset("fft", CPU, ("n",), ("vector1", "transpose"), n=[16.0, 32.0], vector1=[1.0, 4.0], transpose=[0.0, 1.0])
+    terms = schedule_terms(data)
+    assert terms == [Term("log2", "n"), Term("log2", "vector1"), Term("value", "transpose")]
+    assert np.isfinite(evaluate(data.frame, terms)).all()
+
+
 def test_complexity_is_the_sources_own_column_or_the_kernels() -> None:
     np.testing.assert_array_equal(with_complexity(MM).frame["c"], [16 * 4 * 8, 17 * 4, 2 * 4 * 3])
     assert "c" not in MM.frame

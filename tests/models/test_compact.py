@@ -103,6 +103,22 @@ def test_a_model_does_not_depend_on_its_batch(invent: Invent) -> None:
         np.testing.assert_allclose(a.predict_time_s(data[0].frame), b.predict_time_s(data[0].frame), rtol=1e-6)
 
 
+def test_an_input_that_never_varies_in_the_training_rows_costs_no_weights(invent: Invent) -> None:
+    data = invent("mv", "cpu")
+    one = replace(data, frame=data.frame.assign(threads=np.where(data.frame.index < 60, 1, 4)))
+    model: Any = CompactMatrix(Options(restarts=1, steps=10)).fit([(one, np.arange(60))])[0]
+    assert [t.column for t in model.terms] == ["m", "n", "d1", "c"]
+    frame = data.frame.iloc[:60]
+    np.testing.assert_array_equal(model.predict_time_s(frame.drop(columns="threads")), model.predict_time_s(frame.assign(threads=8)))
+
+
+def test_training_rows_that_are_all_alike_still_give_a_model(invent: Invent) -> None:
+    data = invent("mv", "cpu")
+    same = replace(data, frame=data.frame.iloc[[0] * 40].reset_index(drop=True))
+    model: Any = CompactMatrix(Options(restarts=1, steps=40)).fit([(same, np.arange(40))])[0]
+    np.testing.assert_allclose(model.predict_time_s(same.frame), same.frame["time_s"], rtol=1e-3)
+
+
 def test_prediction_by_hand(invent: Invent) -> None:
     data = with_complexity(invent("mv", "gpu"))
     terms = tuple(aligned_terms(data))

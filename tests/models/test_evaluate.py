@@ -12,7 +12,7 @@ from workbench.data.datasets import Dataset
 from workbench.errors import DataError, UsageError
 from workbench.kernels import kernel
 from workbench.metrics import mape
-from workbench.models.evaluate import fit_and_score, repeat_floor, spearman_within, splits
+from workbench.models.evaluate import fit_and_score, pass_floor, repeat_floor, spearman_within, splits
 from workbench.models.linear import LinearRegressionC
 from workbench.models.nnc import PaperNetwork
 from workbench.schema import Device
@@ -109,3 +109,27 @@ def test_the_floor_is_the_error_of_one_measurement_as_the_prediction_of_another(
     assert pairs == 60
     with pytest.raises(DataError, match="too few repeats"):
         repeat_floor(first, invented(seed=9))
+
+
+def with_passes(attempts):
+    """Inputs that take 1, 2, 3, ... times what their attempts say."""
+    data = invented(rows=len(attempts))
+    return dataclasses.replace(data, frame=data.frame.assign(pass_s=[np.multiply(times, 1.0 + i) for i, times in enumerate(attempts)]))
+
+
+def test_the_floor_of_passes_is_the_error_between_the_least_times_of_two_halves():
+    # Halves (first, third) and (second, fourth): least times 1.0 and 1.1, whatever the slow attempts were.
+    value, inputs = pass_floor(with_passes([[1.0, 9.0, 5.0, 1.1]] * 20 + [[3.0, 1.1, 1.0, float("nan")]] * 20))
+    assert value == pytest.approx((10 + 100 / 11) / 2)
+    assert inputs == 40
+    assert pass_floor(with_passes([[2.0, 2.0]] * 30)) == (0.0, 30)
+
+
+def test_inputs_without_two_attempts_that_succeeded_tell_no_noise():
+    nan = float("nan")
+    rows = [[1.0, 1.2]] * 29 + [[1.0], [nan, 1.0, nan], [1.0, nan, 1.0]]
+    with pytest.raises(DataError, match="29 inputs were measured in two passes or more"):
+        pass_floor(with_passes(rows))
+    assert pass_floor(with_passes([*rows, [1.0, 1.2]]))[1] == 30
+    with pytest.raises(DataError, match="no column 'pass_s'"):
+        pass_floor(invented())

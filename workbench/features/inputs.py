@@ -142,7 +142,7 @@ def aligned_terms(dataset: Dataset, complexity: bool = True, emptied: bool = Fal
 
 
 def schedule_terms(dataset: Dataset) -> list[Term]:
-    """Inputs of a schedule model: logarithms of sizes and schedule parameters, and what a schedule computes twice.
+    """Inputs of a schedule model: logarithms of sizes and schedule parameters (a knob that may be 0 as it is), and what a schedule computes twice.
 
     Halide's Blur computes its first stage in vectors of s1 inside tiles of s2: with s1 > s2 each tile computes s1/s2 times what it needs.
     An input that never varies in the data set is left out. Raises DataError if one is missing.
@@ -150,6 +150,7 @@ def schedule_terms(dataset: Dataset) -> list[Term]:
     missing = [name for name in dataset.inputs if name not in dataset.frame.columns]
     if missing:
         raise DataError(f"data set {dataset.name}: its input {missing[0]!r} is not a column of the frame")
-    # "not equal to 0" keeps a column with NaN, which `evaluate` then names.
-    terms = [Term("log2", name) for name in dataset.inputs if np.ptp(dataset.frame[name].to_numpy(dtype=float)) != 0]
+    values = {name: dataset.frame[name].to_numpy(dtype=float) for name in dataset.inputs}
+    # "not equal to 0" keeps a column with NaN, which `evaluate` then names. A switch such as 0 or 1 has no logarithm.
+    terms = [Term("value" if (given == 0).any() else "log2", name) for name, given in values.items() if np.ptp(given) != 0]
     return terms + ([Term("overhang", "s1", "s2")] if dataset.kernel.name == "blur" else [])

@@ -111,6 +111,12 @@ def _terms(dataset: Dataset, options: Options) -> list[Term]:
     return aligned_terms(dataset, options.complexity, emptied=options.inputs == "emptied")
 
 
+def _varying(dataset: Dataset, rows: Rows, terms: Sequence[Term]) -> tuple[Term, ...]:
+    """The terms that differ between training rows: of others (the threads of a series on one thread) nothing is learned, and their weights would be lost."""
+    varies = np.ptp(evaluate(dataset.frame.iloc[rows], terms), axis=0) > 0
+    return tuple(term for term, kept in zip(terms, varies, strict=True) if kept) or tuple(terms[:1])
+
+
 def _net(inputs: int, options: Options) -> SmallNet:
     """The network of the options, its hidden layer cut to the limit."""
     fixed = options.terms * (inputs + 1) if options.terms else 1
@@ -120,7 +126,7 @@ def _net(inputs: int, options: Options) -> SmallNet:
 
 def _fit(name: str, problems: Sequence[Problem], options: Options, seed: int) -> list[CompactModel]:
     """Fit all problems; those of one shape are one batch."""
-    terms = [tuple(_terms(dataset, options)) for dataset, _ in problems]
+    terms = [_varying(dataset, rows, _terms(dataset, options)) for dataset, rows in problems]
     x = [evaluate(dataset.frame.iloc[rows], t) for (dataset, rows), t in zip(problems, terms, strict=True)]
     y = [np.log(targets(dataset, rows)) for dataset, rows in problems]
     centre = [v.mean(0) for v in x]

@@ -19,7 +19,7 @@ from workbench.metrics import mape, spearman
 from workbench.models.base import CostModel, Problem, Recipe, Rows
 from workbench.models.nnc import Network, PaperNetwork
 
-__all__ = ["PROTOCOLS", "Split", "fit_and_score", "repeat_floor", "spearman_within", "splits"]
+__all__ = ["PROTOCOLS", "Split", "fit_and_score", "pass_floor", "repeat_floor", "spearman_within", "splits"]
 
 PROTOCOLS = ("paper", "clean")
 
@@ -147,3 +147,23 @@ def repeat_floor(first: Dataset, second: Dataset) -> tuple[float, int]:
     if len(pairs) < 30:
         raise DataError(f"{first.name} and {second.name} share {len(pairs)} inputs: too few repeats to tell the noise")
     return mape(pairs["time_s"], pairs["time_s_again"]), len(pairs)
+
+
+def pass_floor(dataset: Dataset) -> tuple[float, int]:
+    """What noise costs in a series measured in several passes: the MAPE (30% rule) between two labels made alike, and the number of inputs.
+
+    The attempts of an input (column `pass_s`, in order) go to two halves in turn, so that both meet the machine's slow and fast times alike; a half's label is
+    its least time. The error of either as the prediction of the other, on average, carries the noise of two labels of half the passes each. A model's
+    error carries that of one label, which is the least of all passes: it may come out lower, so this is a scale to compare with, not a bound.
+
+    Raises:
+        DataError: no column `pass_s`, or fewer than 30 inputs with two attempts that succeeded in different halves.
+    """
+    if "pass_s" not in dataset.frame.columns:
+        raise DataError(f"{dataset.name}: no column 'pass_s' with the time of each attempt; measure in several passes to tell the noise")
+    halves = [(values[::2], values[1::2]) for values in (np.asarray(attempts, dtype=float) for attempts in dataset.valid["pass_s"])]
+    pairs = [(np.nanmin(one), np.nanmin(other)) for one, other in halves if np.isfinite(one).any() and np.isfinite(other).any()]
+    if len(pairs) < 30:
+        raise DataError(f"{dataset.name}: {len(pairs)} inputs were measured in two passes or more; at least 30 are needed to tell the noise")
+    one, other = np.transpose(pairs)
+    return (mape(one, other) + mape(other, one)) / 2, len(pairs)
