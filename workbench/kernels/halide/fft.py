@@ -106,7 +106,6 @@ class FFT(HalideProblem):
             outputs = _butterfly(values)
             func = hl.Func(f"{name}_{points}")
             func[x, m, r, q, image] = tuple(hl.mux(r, list(parts)) for parts in zip(*outputs, strict=True))
-            func.bound(m, 0, points).bound(r, 0, radix).bound(q, 0, blocks)
             stages.append(_Stage(func, radix, points, blocks))
         return stages
 
@@ -207,6 +206,8 @@ class _Tile:
                 func.reorder(lane, r, column, m, q, task)
             else:
                 func.compute_at(last, task).split(x, column, lane, self.vector).reorder(lane, r, column, m, q)
+            # Loops of known extent unroll without a remainder. Only here, as Mullapudi2016 refuses bounds of any function but the output.
+            func.bound(m, 0, stage.points).bound(r, 0, stage.radix).bound(q, 0, stage.blocks)
             func.unroll(r)
             if self.vector > 1:
                 func.vectorize(lane)
