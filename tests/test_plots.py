@@ -69,6 +69,15 @@ def test_schedule_bars_order_sizes_by_number_whatever_the_order_of_the_rows():
     assert [p.get_height() for p in axis.patches] == [1.0, 2.0, 3.0]
 
 
+def test_schedule_bars_give_a_choice_one_colour_in_every_panel_and_name_it_once():
+    few = pd.DataFrame({"size": [1024], "choice": ["chosen"], "ratio": [1.0], "low": [1.0], "high": [1.0]})
+    more = pd.concat([few.assign(choice="autoscheduler", ratio=2.0), few])
+    figure = plots.schedule_bars({"more": more, "few": few})
+    heights = [{p.get_facecolor(): p.get_height() for p in axis.patches} for axis in figure.axes]
+    assert {colour for colour, height in heights[0].items() if height == 1.0} == set(heights[1])
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["autoscheduler", "chosen"]
+
+
 def test_trade_off_draws_an_arrow_from_each_light_model():
     frame = pd.DataFrame(
         {"kernel": ["MM", "MV"], "device": ["I5", "Tesla"], "light_s": [1.0, 2], "light_mape": [9.0, 8], "full_s": [10.0, 20], "full_mape": [5.0, 4]}

@@ -150,7 +150,7 @@ def trade_off(points: pd.DataFrame) -> Figure:
     """
     figure, axis = plt.subplots(figsize=(6.2, 4.2))
     kernels, devices = list(dict.fromkeys(points["kernel"])), list(dict.fromkeys(points["device"]))
-    marks = dict(zip(devices, "osD^vP", strict=False))
+    marks = dict(zip(devices, "osD^vPX*<>", strict=False))
     colour = dict(zip(kernels, PALETTE, strict=False))
     for row in points.itertuples():
         ends = (row.light_s, row.light_mape), (row.full_s, row.full_mape)
@@ -165,7 +165,7 @@ def trade_off(points: pd.DataFrame) -> Figure:
     axis.scatter([], [], color="0.3", label="unconstrained, 2,500 rows")
     axis.set_xscale("log")
     _log_axis(axis)
-    axis.set_xlabel("preparing time: recorded kernel seconds and training [s]")
+    axis.set_xlabel("preparing time: measuring and training [s]")
     axis.set_ylabel("MAPE, slowest 70% [%]")
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.tight_layout()
@@ -203,7 +203,9 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
     """
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(3.4 * columns, 2.9 * rows), squeeze=False)
+    every = list(dict.fromkeys(choice for frame in panels.values() for choice in frame["choice"]))
+    colour = dict(zip(every, PALETTE, strict=False))
+    figure, axes = plt.subplots(rows, columns, figsize=(max(3.4 * columns, 6.0), 2.9 * rows), squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.axis("off")
     for axis, (title, frame) in zip(axes.flat, panels.items(), strict=False):
@@ -213,7 +215,7 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
             part = frame[frame["choice"] == choice].set_index("size").reindex(sizes)
             x = np.arange(len(sizes)) + (c - (len(choices) - 1) / 2) * width
             spread = np.abs(np.stack([part["ratio"] - part["low"], part["high"] - part["ratio"]]))
-            axis.bar(x, part["ratio"], width * 0.92, color=PALETTE[c], label=choice)
+            axis.bar(x, part["ratio"], width * 0.92, color=colour[choice], label=choice)
             axis.errorbar(x, part["ratio"], yerr=spread, fmt="none", ecolor="0.25", elinewidth=0.8, capsize=1.5)
         axis.axhline(1.0, color="0.2", linewidth=0.8)
         _log_axis(axis)
@@ -222,9 +224,12 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
         axis.set_title(title)
     for axis in axes[:, 0]:
         axis.set_ylabel(unit)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.5, 1.0))
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / (2.9 * rows)))
+    handles: dict[str, Any] = {}
+    for axis in axes.flat:
+        handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    lines = -(-len(every) // 4)
+    figure.legend([handles[choice] for choice in every], every, loc="upper center", ncols=min(len(every), 4), bbox_to_anchor=(0.5, 1.0))
+    figure.tight_layout(rect=(0, 0, 1, 1 - (0.08 + 0.18 * lines) / (2.9 * rows)))
     return figure
 
 

@@ -55,6 +55,12 @@ def test_terms_serialise_and_name_their_columns() -> None:
     assert columns_of(terms) == ("s1", "s2", "n")
 
 
+def test_a_knob_that_may_be_0_has_no_logarithm() -> None:
+    switched = replace(MM, frame=MM.frame.assign(stored=[0, 1, 0]), knobs=(*MM.knobs, "stored"))
+    assert [t.operation for t in log_terms(switched, complexity=True)] == [*["log2"] * 6, "value", "log2"]
+    assert np.isfinite(evaluate(switched.frame, log_terms(switched, complexity=False))).all()
+
+
 def test_term_sets_of_a_cpu() -> None:
     assert [t.column for t in raw_terms(MM, complexity=True)] == ["m", "n", "k", "d1", "d2", "threads", "c"]
     assert [t.column for t in raw_terms(MM, complexity=False)] == ["m", "n", "k", "d1", "d2", "threads"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import UsageError
-from workbench.models.nnc import LogNetwork, Network, PaperNetwork, layer_sizes
+from workbench.models.nnc import LogNetwork, Network, PaperNetwork, cut_to_limit, layer_sizes
 from workbench.models.training import n_weights
 
 Invent = Callable[..., Any]
@@ -94,6 +94,28 @@ def test_networks_that_the_paper_lacks_are_refused(invent: Invent) -> None:
     data = invent("mm", "cpu")
     with pytest.raises(UsageError, match=r"has 6 inputs \(m, n, k, d1, d2, c\); the paper's network takes 7"):
         PaperNetwork().fit([(replace(data, knobs=()), ROWS)])
+
+
+def test_more_knobs_than_the_paper_s_take_units_from_the_last_hidden_layer() -> None:
+    # Eleven inputs of our own FFT: 11-4-5-1 would have 79 weights; without c 10-4-5-1 has 75, which is not fewer than 75.
+    assert cut_to_limit(11, (8, 4, 5, 1)) == (11, 4, 4, 1)
+    assert n_weights((11, 4, 4, 1)) == 73
+    assert cut_to_limit(10, (7, 4, 5, 1)) == (10, 4, 4, 1)
+    assert cut_to_limit(8, (8, 4, 5, 1)) == (8, 4, 5, 1), "what fits stays the paper's"
+    assert cut_to_limit(18, (8, 4, 5, 1)) == (18, 3, 1, 1), "then from the layer before it"
+    with pytest.raises(UsageError, match="100 inputs"):
+        cut_to_limit(100, (8, 4, 5, 1))
+
+
+@pytest.mark.parametrize("recipe", [PaperNetwork(epochs_scale=0.001), LogNetwork(), LogNetwork(complexity=False)], ids=lambda r: r.name)
+def test_schedules_of_other_programs_train_switches_included(recipe: Any, invent: Invent) -> None:
+    data = invent("fft", "cpu")
+    frame = data.frame.assign(transpose=np.arange(90) % 2, parallel=np.arange(90) % 3, s7=2)
+    data = replace(data, frame=frame, knobs=(*data.knobs, "transpose", "parallel", "s7"))
+    model: Any = recipe.fit([(data, ROWS)])[0]
+    assert model.layers == (11 if recipe.complexity else 10, 4, 4, 1)
+    assert model.n_parameters < 75
+    assert np.isfinite(model.predict_time_s(data.frame)).all()
 
 
 def test_names_and_schedules(invent: Invent) -> None:

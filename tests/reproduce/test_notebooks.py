@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from own_sets import write_laptop, write_matrix
 
 from workbench.reproduce import run
 from workbench.reproduce.claims import load_claims
@@ -94,3 +97,43 @@ def test_smoke_without_any_data(checkout: Path, monkeypatch: pytest.MonkeyPatch)
     scorecard = build_scorecard(checkout)
     assert "nnc-mm-i5-500" in scorecard.out_of_reach
     assert all("WORKBENCH_MIRROR" in how for how in scorecard.out_of_reach.values())
+
+
+SERIES = {
+    "nnc-mape": {"here": "matrix-cpu-laptop"},
+    "nnc-unconstrained": {"here": "matrix-cpu-laptop"},
+    "nnc-inference-time": {"here": "matrix-cpu-laptop"},
+    "nnc-variant-selection": {"here": "halide-cpu-laptop"},
+    "nnc-models": {"here": "matrix-cpu-laptop", "here_halide": "halide-cpu-laptop"},
+    "nnc-compact": {"here": "matrix-cpu-laptop", "here_halide": "halide-cpu-laptop"},
+}
+
+
+@pytest.mark.timeout(400)
+def test_another_machine_s_series_by_the_parameter_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without others' files every notebook of the paper runs on synthetic sets of a series that it never heard of; its development set shows nowhere."""
+    for name, value in {"WORKBENCH_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "WORKBENCH_OFFLINE": "1", "WORKBENCH_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WORKBENCH_MIRROR", raising=False)
+    for name in ("notebooks", "requirements.lock"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "external.toml").symlink_to(ROOT / "data" / "external.toml")
+    write_laptop(tmp_path)
+    write_matrix(tmp_path, "matrix-cpu-laptop-5000-mc-eigen", "mc", rows=2600)
+    write_matrix(tmp_path, "matrix-cpu-laptop-5000-mc-boost", "mc", rows=2600, seed=1)
+    tasks = [replace(task, parameters=SERIES[task.name], inputs=("*-cpu-laptop-*",)) for task in load_manifest().select(list(SERIES))]
+    records = run.reproduce(tmp_path, load_manifest(), "smoke", tasks, Quiet())
+    assert [record["error"]["text"] for record in records if record["status"] != "ok"] == []
+    rows = [(record["task"], row["claim"], row["label"]) for record in records for row in record["rows"]]
+    assert {("nnc-mape", "nnc.table09", "clean protocol, laptop"), ("nnc-mape", "nnc.table10", "paper protocol, laptop")} <= set(rows)
+    assert {("nnc-compact", "own.measured.mp", "Boost laptop"), ("nnc-unconstrained", "nnc.table11", "laptop")} <= set(rows)
+    assert {("nnc-variant-selection", "nnc.claim.mullapudi", "laptop, chosen by compact"), ("nnc-inference-time", "nnc.figure05", "both as libraries")} <= set(
+        rows
+    )
+    assert all("-dev-" not in name for record in records for name in record["data"])
+    assert all("nnc-mm-i5-500" in record["missing"] for record in records if record["task"] in ("nnc-mape", "nnc-compact"))
+    table = (tmp_path / "runs" / "smoke" / "nnc-mape" / "table09.csv").read_text()
+    assert "Eigen laptop,Boost laptop" in table.splitlines()[0]
+    unmeasured = json.loads((tmp_path / "runs" / "smoke" / "nnc-mape" / "run.json").read_text())
+    assert "nnc.table06" in {row["claim"] for row in unmeasured["rows"] if row["reason"]}

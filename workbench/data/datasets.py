@@ -19,7 +19,7 @@ from workbench.kernels import kernel
 from workbench.kernels.base import Kernel
 from workbench.schema import Device
 
-__all__ = ["FORMATS", "Dataset", "describe", "files_of", "load_dataset", "names", "read_file"]
+__all__ = ["FORMATS", "Dataset", "checksums", "describe", "files_of", "load_dataset", "names", "read_file"]
 
 FORMATS: Mapping[str, str] = {
     "nnc": "nnc_csv",
@@ -90,6 +90,19 @@ def files_of(name: str) -> list[registry.ExternalFile]:
     """Registered files of others that a data set is read from; none for one of our own. Raises UsageError for an unknown name."""
     _check_name(name)
     return [registry.find(repository, path) for repository, path in ENTRIES[name].files] if name in ENTRIES else []
+
+
+def checksums(name: str) -> list[str]:
+    """sha256 of every file that a data set is read from, as registered; the files themselves are not looked at.
+
+    Raises:
+        UsageError: an unknown name.
+        DataError: a data set of our own whose dataset.toml cannot be read.
+    """
+    if name in ENTRIES:
+        return [file.sha256 for file in files_of(name)]
+    _check_name(name)
+    return list(local.read_header(_own()[name])["sha256"].values())
 
 
 def describe(name: str) -> dict[str, Any]:

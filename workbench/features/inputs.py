@@ -120,8 +120,9 @@ def raw_terms(dataset: Dataset, complexity: bool) -> list[Term]:
 
 
 def log_terms(dataset: Dataset, complexity: bool) -> list[Term]:
-    """The same inputs as base-2 logarithms: a product of sizes becomes a sum."""
-    return [Term("log2", name) for name in (*dataset.inputs, *(("c",) if complexity else ()))]
+    """The same inputs as base-2 logarithms: a product of sizes becomes a sum. A knob that may be 0 (a switch) has no logarithm and stays as it is."""
+    switches = {name for name in dataset.knobs if name in dataset.frame and (dataset.frame[name] == 0).any()}
+    return [Term("value" if name in switches else "log2", name) for name in (*dataset.inputs, *(("c",) if complexity else ()))]
 
 
 def aligned_terms(dataset: Dataset, complexity: bool = True, emptied: bool = False) -> list[Term]:

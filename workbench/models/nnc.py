@@ -6,6 +6,9 @@ Layer sizes are the paper's (section IV-C, Table III, and section V-D, Table V).
   repeats how they scored, flaws included: the test rows are scaled by their own mean and deviation, and the lowest error over checkpoints on the test rows
   is reported.
 - `LogNetwork`, protocol "clean": the same layers on base-2 logarithms and log time, Adam with a cosine schedule, restarts chosen on the training loss.
+
+Schedules of our own programs may have more knobs than the paper's. Their networks have the paper's hidden layers as far as fewer than 75 weights allow: units
+are taken from the last hidden layer, which costs the fewest weights, one at a time (`cut_to_limit`).
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ from workbench.errors import UsageError
 from workbench.features.inputs import Term, evaluate, log_terms, raw_terms, with_complexity
 from workbench.metrics import mape
 from workbench.models.base import CostModel, Floats, Problem, Recipe, Rows, targets
+from workbench.models.compact import LIMIT
 from workbench.models.training import Trained, forward, n_weights, train
 
-__all__ = ["LogNetwork", "Network", "PaperNetwork", "layer_sizes"]
+__all__ = ["LogNetwork", "Network", "PaperNetwork", "cut_to_limit", "layer_sizes"]
 
 # Hidden units by (kernel, kind of device): with c, without c, and of the unconstrained model.
 _HIDDEN: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
@@ -47,6 +51,8 @@ _HIDDEN: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...], tuple[int
 }
 # Inputs without c: sizes and densities, threads on a CPU; schedule parameters and n.
 _INPUTS = {"mm": 5, "mv": 3, "mc": 4, "mp": 5, "blur": 5, "blur_gpu": 4, "fft": 7}
+# Kernels whose knobs belong to the program, not to the paper.
+_SCHEDULES = ("blur", "blur_gpu", "fft")
 # Adam's learning rate and epochs in the authors' code.
 _SCHEDULE = {("mm", "cpu"): (1e-4, 30_000), ("mv", "cpu"): (1e-3, 30_000), ("mm", "gpu"): (1e-3, 30_000), ("mv", "gpu"): (1e-3, 30_000)}
 _OTHERWISE = (1e-2, 10_000)
@@ -75,6 +81,25 @@ def layer_sizes(kernel: str, kind: str, complexity: bool = True, unconstrained: 
         raise UsageError(f"the paper has no unconstrained network for {kernel!r}")
     threads = kind == "cpu" and kernel in ("mm", "mv", "mc", "mp")
     return (_INPUTS[kernel] + threads + (complexity or unconstrained), *hidden, 1)
+
+
+def cut_to_limit(inputs: int, layers: Sequence[int]) -> tuple[int, ...]:
+    """Layers of a network for another number of inputs: units leave the last hidden layer that has more than one until at most LIMIT weights are left.
+
+    Args:
+        inputs: how many inputs it has.
+        layers: sizes of the paper's network from input to output.
+
+    Raises:
+        UsageError: even with a unit a layer it has more weights.
+    """
+    sizes = [inputs, *layers[1:]]
+    while n_weights(sizes) > LIMIT:
+        wide = [i for i in range(1, len(sizes) - 1) if sizes[i] > 1]
+        if not wide:
+            raise UsageError(f"a network of {inputs} inputs has more than {LIMIT} weights even with one unit a layer; leave inputs out")
+        sizes[wide[-1]] -= 1
+    return tuple(sizes)
 
 
 @dataclass(frozen=True)
@@ -181,6 +206,8 @@ class _NetworkRecipe(Recipe, ABC):
         dataset = with_complexity(given) if self.complexity else given
         terms = tuple(self.terms(dataset))
         layers = layer_sizes(dataset.kernel.name, dataset.device.kind, self.complexity, self.unconstrained)
+        if len(terms) != layers[0] and dataset.kernel.name in _SCHEDULES:
+            layers = cut_to_limit(len(terms), layers)
         if len(terms) != layers[0]:
             raise UsageError(f"data set {dataset.name} has {len(terms)} inputs ({', '.join(t.column for t in terms)}); the paper's network takes {layers[0]}")
         x = evaluate(dataset.frame.iloc[rows], terms)

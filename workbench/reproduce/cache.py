@@ -35,7 +35,7 @@ def run_key(root: Path, notebook: str, parameters: Mapping[str, Any], data_sets:
         "version": RUN_VERSION,
         "notebook": _source(root / notebook),
         "parameters": dict(parameters),
-        "inputs": {name: [file.sha256 for file in datasets.files_of(name)] for name in data_sets},
+        "inputs": {name: _checksums(name) for name in data_sets},
         "package": _package_digest(),
         "lock": hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None,
     }
@@ -69,6 +69,13 @@ def git_state(root: Path) -> dict[str, Any]:
         return {"sha": None, "tag": None, "dirty": None}
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)figures", ":(exclude)RESULTS.md")
     return {"sha": sha, "tag": git("describe", "--tags", "--abbrev=0"), "dirty": bool(changes)}
+
+
+def _checksums(name: str) -> list[str]:
+    try:
+        return datasets.checksums(name)
+    except DataError as error:
+        return [str(error)]  # the run says what is wrong with it; until it is mended, that stays so
 
 
 def _source(path: Path) -> Any:

@@ -1,0 +1,78 @@
+"""Data sets under data/raw with invented (synthetic) numbers, in the form in which `workbench measure export` leaves them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench.kernels import kernel
+from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
+from workbench.kernels.matrix import INSTANCES
+from workbench.schema import Workload
+
+_HEADER = """
+kernel = "{kernel}"
+parameters = {parameters}
+knobs = {knobs}
+date = 2026-01-31
+driver = ""
+compiler = "invented 1.0"
+policy = "invented"
+command = "none: synthetic numbers"
+device = {{ name = "laptop", kind = "cpu" }}
+versions = {{}}
+sha256 = {{ "rows.parquet" = "{sha256}" }}
+"""
+
+
+def write(root: Path, name: str, frame: pd.DataFrame, kernel_name: str, parameters: tuple[str, ...], knobs: tuple[str, ...]) -> None:
+    """A folder data/raw/<name>."""
+    folder = root / "data" / "raw" / name
+    folder.mkdir(parents=True)
+    frame.to_parquet(folder / "rows.parquet", index=False)
+    sha256 = hashlib.sha256((folder / "rows.parquet").read_bytes()).hexdigest()
+    text = _HEADER.format(kernel=kernel_name, parameters=list(parameters), knobs=list(knobs), sha256=sha256)
+    (folder / "dataset.toml").write_text(text, encoding="utf-8")
+
+
+def write_matrix(root: Path, name: str, kernel_name: str, rows: int = 300, seed: int = 0, passes: int = 2) -> None:
+    """A matrix set: time by the operation count and a start-up cost with 5% noise a pass, an instance a second, and a last row that failed."""
+    frame = pd.DataFrame(INSTANCES[kernel_name].draw(rows + 1, seed))
+    law = 1e-9 * np.asarray(kernel(kernel_name).complexity({c: frame[c].to_numpy(dtype=float) for c in frame}), dtype=float) + 2e-6  # type: ignore[misc]
+    attempts = law[:, None] * np.exp(0.05 * np.random.default_rng(seed).standard_normal((rows + 1, passes)))
+    attempts[-1] = np.nan
+    frame = frame.assign(threads=1, status=["ok"] * rows + ["timeout"], time_s=[*attempts[:-1].min(1), np.nan], pass_s=list(attempts))
+    frame = frame.assign(timestamp=1e9 + np.arange(rows + 1.0))
+    write(root, name, frame, kernel_name, kernel(kernel_name).parameters, ("threads",))
+
+
+def write_schedules(root: Path, name: str, kernel_name: str, sizes: tuple[int, ...], each: int = 160, without: tuple[str, ...] = ()) -> None:
+    """A Halide set: time by the size and two of the knobs, and autoschedulers that take twice the average, but for those that found nothing."""
+    rng = np.random.default_rng(1)
+    frames, chosen = [], []
+    for n in sizes:
+        space = kernel(kernel_name).space(Workload(kernel_name, {"n": n}), "workbench")
+        decoded = space.decode(space.sample(each, 0))
+        knobs = tuple(decoded)
+        time = 1e-9 * n**2 * (1 + 3 / np.asarray(decoded[knobs[1]], dtype=float)) * np.exp(0.03 * rng.standard_normal(each))
+        frames.append(pd.DataFrame({"n": n, **decoded, "threads": 1, "status": "ok", "time_s": time}))
+        for scheduler in AUTOSCHEDULERS:
+            failed = scheduler in without
+            status = "compile_error" if failed else "ok"
+            chosen.append({"n": n, "scheduler": scheduler, "status": status, "time_s": np.nan if failed else 2 * time.mean()})
+    write(root, name, pd.concat(frames, ignore_index=True), kernel_name, ("n",), knobs)
+    write(root, f"{name}-autoschedulers", pd.DataFrame(chosen), kernel_name, ("n",), ("scheduler",))
+
+
+def write_laptop(root: Path, **options: Any) -> None:
+    """The series "matrix-cpu-laptop" and "halide-cpu-laptop", whole, and a development series that no table may show."""
+    for kernel_name in INSTANCES:
+        for library in ("eigen", "boost"):
+            write_matrix(root, f"matrix-cpu-laptop-{kernel_name}-{library}", kernel_name, **options)
+    write_matrix(root, "matrix-cpu-laptop-dev-mm-eigen", "mm", rows=30, seed=1)
+    write_schedules(root, "halide-cpu-laptop-blur", "blur", (256, 512))
+    write_schedules(root, "halide-cpu-laptop-fft", "fft", (16, 32, 64), without=("Mullapudi2016",))

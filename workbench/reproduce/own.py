@@ -1,0 +1,119 @@
+"""Data sets measured with this package: which of a series stand beside the authors' devices, and what they are called in print.
+
+A series is what `workbench measure export --name SERIES` makes: `SERIES-<kernel>-<library>` of the matrix kernels, `SERIES-<kernel>` and
+`SERIES-<kernel>-autoschedulers` of Halide's; `SERIES-5000-<kernel>-<library>` are those for unconstrained models. Series that models were developed on have
+other names (`SERIES-dev`), so that nothing here takes them for results.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from workbench.data.datasets import Dataset, load_dataset, names
+from workbench.errors import DataError, UsageError
+from workbench.features.inputs import with_complexity
+from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
+from workbench.kernels.matrix import KERNELS as MATRIX
+from workbench.kernels.matrix import LIBRARIES
+from workbench.reproduce.outputs import Outputs
+
+__all__ = ["SCHEDULES", "TITLES", "autoschedulers", "machine", "matrix_sets", "measuring_s", "parts", "schedule_sets", "title"]
+
+TITLES = {"mm": "MM", "mv": "MV", "mc": "MC", "mp": "MP"}
+SCHEDULES = {"blur": "Blur", "fft": "FFT"}
+
+# NN+C trains on this many instances.
+TRAINING_ROWS = 250
+
+# Machines whose series stand under data/raw: the end of the series' name -> the name in print. Any other is printed as it is.
+_MACHINES = {"emr": "Emerald Rapids"}
+
+
+def machine(series: str) -> str:
+    """Name in print of the machine of a series: "matrix-cpu-emr" and "halide-cpu-emr" are of the Emerald Rapids, "matrix-cpu-laptop" of the "laptop"."""
+    last = re.sub(r"^(matrix|halide)-cpu-|-5000$", "", series)
+    return _MACHINES.get(last, last)
+
+
+def parts(data_set: str) -> tuple[str, str, str]:
+    """Series, kernel and library of a matrix set's name: "matrix-cpu-emr-mm-eigen" has "matrix-cpu-emr", "mm" and "eigen"."""
+    series, kernel, library = data_set.rsplit("-", 2)
+    return series, kernel, library
+
+
+def title(data_set: str) -> str:
+    """Column of a matrix set in the paper's tables: library and machine, such as "Eigen Emerald Rapids"."""
+    series, _, library = parts(data_set)
+    return f"{library.capitalize()} {machine(series)}"
+
+
+def matrix_sets(series: str, out: Outputs, rows: int = 500) -> list[Dataset]:
+    """The matrix sets of a series that are there, their successful rows with c, in the order of kernels and libraries; none for the series "".
+
+    Args:
+        series: such as "matrix-cpu-emr".
+        rows: 500, or 5000 for those that unconstrained models are trained on.
+    """
+    prefix = series if rows == 500 else f"{series}-{rows}"
+    return _load(series, [f"{prefix}-{kernel}-{library}" for kernel in MATRIX for library in LIBRARIES], out)
+
+
+def schedule_sets(series: str, out: Outputs) -> list[Dataset]:
+    """The Halide sets of a series that are there, their successful rows with c; none for the series ""."""
+    return _load(series, [f"{series}-{kernel}" for kernel in SCHEDULES], out)
+
+
+def autoschedulers(data_set: str, out: Outputs) -> pd.DataFrame | None:
+    """Times of Halide's autoschedulers by input size, measured with the schedules of a data set: a row a size n, a column an autoscheduler, seconds.
+
+    NaN where one found no schedule; None where they were not measured.
+    """
+    name = f"{data_set}-autoschedulers"
+    if name not in names():
+        return None
+    frame = out.uses(load_dataset(name)).frame
+    if twice := frame.duplicated(["n", "scheduler"]).sum():
+        raise DataError(f"data set {name}: {twice} rows repeat an autoscheduler and a size; each stands once")
+    return frame.pivot(index="n", columns="scheduler", values="time_s").reindex(columns=list(AUTOSCHEDULERS)).astype(float)
+
+
+def measuring_s(dataset: Dataset, rows: int) -> float:
+    """Wall seconds that the first `rows` instances of a series took, with everything between two of them (making inputs, checks).
+
+    From the start of the first to the start of the one after the last; the end of the very last is not recorded, so it counts as an average one.
+
+    Raises:
+        DataError: no start times, or fewer rows.
+    """
+    if "timestamp" not in dataset.frame.columns:
+        raise DataError(f"data set {dataset.name}: no column 'timestamp', so it does not say how long measuring took")
+    starts = np.sort(dataset.frame["timestamp"].to_numpy(dtype=float))
+    if not 1 < rows <= len(starts):
+        raise DataError(f"data set {dataset.name}: {len(starts)} rows; the measuring time of {rows} cannot be told")
+    if rows < len(starts):
+        return float(starts[rows] - starts[0])
+    return float((starts[-1] - starts[0]) * rows / (rows - 1))
+
+
+def _load(series: str, wanted: list[str], out: Outputs) -> list[Dataset]:
+    if not series:
+        return []
+    known = names()
+    if not any(name.startswith(f"{series}-") for name in known):
+        close = difflib.get_close_matches(series, {name.rsplit("-", 2)[0] for name in known if name.count("-") > 2}, n=3)
+        hint = f"close: {', '.join(close)}" if close else "`workbench data list` shows the names"
+        raise UsageError(f"no data set of a series {series!r}; {hint}. To make one: workbench measure, then workbench measure export --name {series}")
+    sets = [out.uses(load_dataset(name)) for name in wanted if name in known]
+    sets = [with_complexity(replace(dataset, frame=dataset.valid)) for dataset in sets]
+    for dataset in sets:
+        if len(dataset.frame) <= TRAINING_ROWS:
+            raise DataError(
+                f"data set {dataset.name}: {len(dataset.frame)} rows with a time; models train on {TRAINING_ROWS} and are tested on the others. Measure more "
+                "(the paper has 500), or leave the series out"
+            )
+    return sets
