@@ -286,7 +286,7 @@ def _log_axis(axis: Axes, steps: str = "auto") -> None:
     low, high = axis.get_ylim()
     subs = (1.0,) if steps != "auto" or high / low >= 100 else (1.0, 2.0, 5.0) if high / low >= 10 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
     axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
-    axis.yaxis.set_major_formatter(lambda v, _: f"{v:,g}")
+    axis.yaxis.set_major_formatter(lambda v, _: f"{v:,.10g}")
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 

@@ -225,7 +225,7 @@ def ours_and_paper(kernel: str, scores: pd.DataFrame) -> pd.DataFrame:
     places = part["data_set"].map(short)
     records = []
     for place in [*DEVICES, *dict.fromkeys(p for p in places if p not in DEVICES)]:
-        label = DEVICES.get(place, place.replace(" ", "\n", 1))
+        label = DEVICES.get(place, place.replace(" ", "\n"))
         # Which CUDA variant the authors' GPU files are of is not known: the mean of the two is the mark.
         columns = [f"Eigen {label}"] if f"Eigen {label}" in paper.columns else [f"CUDA global {label}", f"CUDA shared {label}"]
         for model in dict.fromkeys(scores["model"]):
