@@ -146,16 +146,16 @@ def test_one_row_at_a_time_in_a_compiled_loop(benchmark: Any, make: Callable[[],
     fast, kernel = compile_model(model), _kernel()
 
     @numba.njit
-    def loop(structure: np.ndarray, constants: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
+    def loop(plan: np.ndarray, numbers: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
         for i in range(len(values)):
-            kernel(structure, constants, values[i : i + 1], out[i : i + 1])
+            kernel(plan, numbers, values[i], out[i : i + 1], 0.0, 0.0, 0.0, 0.0, 0.0)
 
     values, out = np.ascontiguousarray(frame[list(fast.columns)].to_numpy()), np.empty(ROWS)
-    benchmark.pedantic(loop, args=(fast.structure, fast.constants, values, out), rounds=10, warmup_rounds=1)
+    benchmark.pedantic(loop, args=(fast.plan, fast.numbers, values, out), rounds=10, warmup_rounds=1)
     np.testing.assert_allclose(out, fast.predict(values), rtol=1e-12)
     report(benchmark, "one at a time", benchmark.stats.stats.median / ROWS, "us", 1e6, {"blocks": seconds(lambda: fast.predict(values)) / ROWS})
     # Processor time: what other programs take of a busy machine is not the prediction's. The wall time stands in the record.
-    cpu = seconds(lambda: loop(fast.structure, fast.constants, values, out), 15, time.process_time) / ROWS
+    cpu = seconds(lambda: loop(fast.plan, fast.numbers, values, out), 15, time.process_time) / ROWS
     benchmark.extra_info["cpu_us"] = round(cpu * 1e6, 4)
     print(f"processor time {cpu * 1e6:.3g} us")
     assert cpu < 1e-6

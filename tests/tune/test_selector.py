@@ -133,8 +133,10 @@ def test_inputs_that_cannot_be(mm: Selector, inputs: dict[str, Any], message: st
 
 
 def test_choose_refuses_what_it_cannot_answer(mm: Selector) -> None:
-    with pytest.raises(UsageError, match=r"takes 5 values \(m, n, k, d1, d2\); 2 were given"):
+    with pytest.raises(UsageError, match=r"takes 5 numbers \(m, n, k, d1, d2\), not \(1, 2\)"):
         mm.choose(1, 2)
+    with pytest.raises(UsageError, match="takes 5 numbers"):
+        mm.choose("64", None, 64, 1.0, 1.0)
     for bad in (0, -3, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="no model makes a number of m = "):
             mm.choose(bad, 64, 64, 1.0, 1.0)

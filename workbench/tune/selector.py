@@ -15,7 +15,7 @@ import pandas as pd
 from workbench.errors import SpaceError, UsageError
 from workbench.kernels.base import Kernel
 from workbench.models.base import Floats
-from workbench.models.compiled import GIVEN, Alternatives, compile_alternatives, compile_model
+from workbench.models.compiled import Alternatives, compile_alternatives, compile_model
 from workbench.schema import Value, Workload
 from workbench.space import Space
 from workbench.tune.variants import Choice, Number, Source, Variant, complete, duration
@@ -80,10 +80,11 @@ class Selector:
         Raises:
             UsageError: another number of values, or values of which no model makes a number.
         """
-        if len(values) != len(self.kernel.parameters):
-            raise UsageError(f"kernel {self.kernel.name!r} takes {len(self.parameters)} values ({', '.join(self.parameters)}); {len(values)} were given")
         table = self._fixed or self._table(values)
-        place = table.call(*values, self._count(values), *self._padding)
+        try:
+            place = table.call(*values)
+        except (TypeError, ValueError):
+            raise UsageError(f"kernel {self.kernel.name!r} takes {len(self.parameters)} numbers ({', '.join(self.parameters)}), not {values!r}") from None
         if place < 0:
             raise UsageError(f"kernel {self.kernel.name!r}: no model makes a number of {', '.join(map(_pair, self.parameters, values))}")
         return table.variants[place]
@@ -148,14 +149,6 @@ class Selector:
     def _tables(self) -> dict[tuple[float, ...], _Table]:
         return {}
 
-    @cached_property
-    def _padding(self) -> tuple[float, ...]:
-        return (0.0,) * (GIVEN - len(self.parameters) - 1)
-
-    def _count(self, values: Sequence[float]) -> float:
-        """NN+C's operation count c."""
-        return self.kernel.complexity(dict(zip(self.kernel.parameters, values, strict=True)))  # type: ignore[misc]
-
     def _table(self, values: tuple[float, ...]) -> _Table:
         if self._fixed is not None:
             return self._fixed
@@ -183,7 +176,7 @@ class Selector:
             groups.append((compile_model(source.model), frame))
             rows.append(_Variants(source, frame[list(source.knobs)]))
             start += len(frame)
-        alternatives = compile_alternatives(groups, (*self.parameters, "c"))
+        alternatives = compile_alternatives(groups, self.parameters, self.kernel.complexity)
         variants = rows[0] if len(rows) == 1 else _Joined(rows)
         if len(variants) <= 64:
             # Made beforehand: a variant is then a look-up, not an object to build.
@@ -191,7 +184,7 @@ class Selector:
         return _Table(alternatives.call, alternatives, variants, default, tuple(notes))
 
     def _ranked(self, table: _Table, values: tuple[float, ...], count: int) -> tuple[Floats, npt.NDArray[np.intp]]:
-        times = table.alternatives.times(*values, self._count(values))
+        times = table.alternatives.times(*values)
         if np.isnan(times).all():
             raise UsageError(f"kernel {self.kernel.name!r}: no model makes a number of {', '.join(map(_pair, self.parameters, values))}")
         keys = np.where(np.isnan(times), np.inf, times)
