@@ -38,10 +38,9 @@ def test_the_blocks_are_found():
 
 @pytest.fixture
 def project(tmp_path):
-    """The checkout as the blocks need it, without data of its own and with runs that disturb no others."""
-    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
-    (tmp_path / "data").mkdir()
-    shutil.copy(ROOT / "data" / "external.toml", tmp_path / "data")
+    """A copy of the checkout as the blocks need it, to which they may add data and whose runs disturb no others."""
+    for name in ("notebooks", "data"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     return tmp_path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,8 @@ def test_measuring_time_is_from_start_to_start(root: Path, out: Outputs) -> None
     data.frame["timestamp"] = shuffled["timestamp"].to_numpy()
     assert own.measuring_s(data, 10) == pytest.approx(10)
     assert own.measuring_s(data, 300) == pytest.approx(300)
+    later = replace(data, frame=data.frame.assign(timestamp=data.frame["timestamp"] + 1e5 * (data.frame["timestamp"] > data.frame["timestamp"].median())))
+    assert own.measuring_s(later, 200) == pytest.approx(199), "a night's pause is no measuring"
     with pytest.raises(DataError, match="300 rows; the measuring time of 301"):
         own.measuring_s(data, 301)
     del data.frame["timestamp"]

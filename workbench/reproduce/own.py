@@ -30,6 +30,9 @@ SCHEDULES = {"blur": "Blur", "fft": "FFT"}
 # NN+C trains on this many instances.
 TRAINING_ROWS = 250
 
+# No instance takes as long: what measures it gives up after a minute unless told otherwise.
+_PAUSE_S = 300.0
+
 # Machines whose series stand under data/raw: the end of the series' name -> the name in print. Any other is printed as it is.
 _MACHINES = {"emr": "Emerald Rapids"}
 
@@ -85,7 +88,8 @@ def autoschedulers(data_set: str, out: Outputs) -> pd.DataFrame | None:
 def measuring_s(dataset: Dataset, rows: int) -> float:
     """Wall seconds that the first `rows` instances of a series took, with everything between two of them (making inputs, checks).
 
-    From the start of the first to the start of the one after the last; the end of the very last is not recorded, so it counts as an average one.
+    From the start of the first to the start of the one after the last; the end of the very last is not recorded, so it counts as an average one. A series that
+    was cut short and continued later has a pause, which is no measuring: what lies more than five minutes apart counts for nothing.
 
     Raises:
         DataError: no start times, or fewer rows.
@@ -95,9 +99,11 @@ def measuring_s(dataset: Dataset, rows: int) -> float:
     starts = np.sort(dataset.frame["timestamp"].to_numpy(dtype=float))
     if not 1 < rows <= len(starts):
         raise DataError(f"data set {dataset.name}: {len(starts)} rows; the measuring time of {rows} cannot be told")
+    apart = np.diff(starts)
+    lasted = np.where(apart <= _PAUSE_S, apart, 0.0)
     if rows < len(starts):
-        return float(starts[rows] - starts[0])
-    return float((starts[-1] - starts[0]) * rows / (rows - 1))
+        return float(lasted[:rows].sum())
+    return float(lasted.sum() * rows / (rows - 1))
 
 
 def _load(series: str, wanted: list[str], out: Outputs) -> list[Dataset]:
