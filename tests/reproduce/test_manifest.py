@@ -53,6 +53,7 @@ def test_selection() -> None:
         ("", "no \\[profiles.NAME\\]"),
         (HEAD + "[tasks.a]\n", "task 'a'.*notebook"),
         (HEAD + '[tasks.a]\nnotebook = "a.ipynb"\ncolour = 1\n', "colour"),
+        (HEAD + '[tasks.a]\nnotebook = "a.ipynb"\ntimed = "yes"\n', "timed = 'yes'; it is true or false"),
         (HEAD + '[tasks.A_b]\nnotebook = "a.ipynb"\n', "small letters"),
         (HEAD + '[tasks.a]\nnotebook = "../a.ipynb"\n', "inside the project"),
         (HEAD + '[tasks.a]\nnotebook = "a.ipynb"\nsmoke = {profile = "x"}\n', "passed by the runner"),

@@ -153,14 +153,15 @@ def test_what_makes_a_run_stale(project: Callable[..., Project], monkeypatch: py
     monkeypatch.setenv("WORKBENCH_ROOT", str(here.root))
     (here.root / "requirements.lock").write_text("numpy==1\n")
 
-    def key(parameters: Mapping[str, Any] = {"x": 1}, inputs: Sequence[str] = ("nnc-mm-i5-500",)) -> str:
-        return run_key(here.root, "notebooks/demo.ipynb", parameters, inputs)
+    def key(parameters: Mapping[str, Any] = {"x": 1}, inputs: Sequence[str] = ("nnc-mm-i5-500",), cpu: str = "") -> str:
+        return run_key(here.root, "notebooks/demo.ipynb", parameters, inputs, cpu)
 
     first = key()
     assert key() == first
     assert key({"x": 2}) != first
     assert key(inputs=["nnc-mm-i7-500"]) != first
     assert key(inputs=[]) != first
+    assert len({first, key(cpu="one"), key(cpu="another")}) == 3  # times of one machine say nothing of another
     (here.root / "requirements.lock").write_text("numpy==2\n")
     assert key() != first
     (here.root / "requirements.lock").write_text("numpy==1\n")

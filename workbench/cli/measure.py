@@ -53,18 +53,16 @@ def matrix(
     from workbench.data.store import Store
     from workbench.measure.drift import drift
     from workbench.measure.host import usable_cpus
-    from workbench.measure.native import Runner, draw
+    from workbench.measure.native import draw, open_series
     from workbench.measure.passes import rounds
     from workbench.paths import project_root
 
     path = output or project_root() / "runs" / "measure" / "matrix.db"
     most = max_threads or (len(set(pin)) if pin else usable_cpus())
     chosen = draw(kernel, library, instances, seed=seed, max_threads=most)
-    threads = f" --max-threads {most}" if library == "eigen" else ""
-    pins = "".join(f" --pin {cpu}" for cpu in dict.fromkeys(pin or ()))
-    made_by = f"workbench measure matrix --kernel {kernel} --library {library}{threads} --seed {seed}{pins} --run-limit {run_limit:g}"
     stopped = False
-    with Store(path) as store, Runner(library, store, run_limit_s=run_limit, pin=tuple(pin or ()), seed=seed, made_by=made_by) as runner:
+    cpus = tuple(pin or ())
+    with Store(path) as store, open_series(kernel, library, store, max_threads=most, seed=seed, pin=cpus, run_limit_s=run_limit) as runner:
         before = len(store)
         done = runner.attempts(chosen)
         planned = rounds(chosen, passes)

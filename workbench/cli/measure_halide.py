@@ -43,19 +43,14 @@ def halide(
     """
     from workbench.data.store import Store
     from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
-    from workbench.measure.halide import Runner, candidates, halide_workload
+    from workbench.measure.halide import candidates, halide_workload, open_series
     from workbench.paths import project_root
 
-    cpus = sorted(set(pin or ()))
-    if cpus and threads > len(cpus):
-        raise UsageError(f"--threads {threads} on the {len(cpus)} CPUs of --pin would wait for each other; pin to {threads} CPUs")
     workloads = [halide_workload(kernel, size, threads) for size in dict.fromkeys(n)]
     path = output or project_root() / "runs" / "measure" / "halide.db"
-    pins = "".join(f" --pin {cpu}" for cpu in cpus)
-    made_by = f"workbench measure halide --kernel {kernel} --threads {threads} --seed {seed} --check {check:g}{pins}"
     with Store(path) as store:
         for workload in workloads:
-            with Runner(workload, pin=cpus, check_share=check, seed=seed, made_by=made_by) as runner:
+            with open_series(workload, seed=seed, pin=pin or (), check_share=check) as runner:
                 drawn = candidates(runner.space, schedules, seed)
                 if len(drawn) < schedules:
                     raise UsageError(f"{workload.key} has {len(drawn):,} schedules, fewer than --schedules {schedules}")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.errors import MissingPackage, WorkbenchError
+from workbench.errors import MissingPackage, UsageError, WorkbenchError
 from workbench.kernels import kernel
 from workbench.kernels.base import whole
 from workbench.kernels.halide import problem_of
@@ -47,6 +47,7 @@ __all__ = [
     "candidates",
     "halide_workload",
     "measure_schedules",
+    "open_series",
     "series",
 ]
 
@@ -238,6 +239,19 @@ class Runner(Closing):
     def _checked(self, candidate: Candidate) -> bool:
         # By candidate, not by turn: a resumed series checks the same ones.
         return isinstance(candidate, str) or random.Random(f"{self.seed} {candidate}").random() < self.check_share
+
+
+def open_series(workload: Workload, *, seed: int = 0, pin: Sequence[int] = (), check_share: float = 0.1) -> Runner:
+    """The runner of the series that `workbench measure halide` makes with these options: what one of the two has begun, the other goes on with.
+
+    Arguments and errors as of `Runner`; UsageError also for more threads than there are CPUs to pin them to.
+    """
+    cpus, threads = sorted(set(pin)), int(workload.params["threads"])  # type: ignore[arg-type]
+    if cpus and threads > len(cpus):
+        raise UsageError(f"--threads {threads} on the {len(cpus)} CPUs of --pin would wait for each other; pin to {threads} CPUs")
+    pins = "".join(f" --pin {cpu}" for cpu in cpus)
+    made_by = f"workbench measure halide --kernel {workload.kernel} --threads {threads} --seed {seed} --check {check_share:g}{pins}"
+    return Runner(workload, pin=cpus, check_share=check_share, seed=seed, made_by=made_by)
 
 
 def attempts(store: Store, runner: Runner) -> Counter[Key]:

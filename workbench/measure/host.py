@@ -12,12 +12,17 @@ import psutil
 
 from workbench.schema import Device
 
-__all__ = ["cpu", "cpu_identity", "load", "memory_limit_bytes", "processor", "usable_cpus"]
+__all__ = ["cpu", "cpu_identity", "last_cpu", "load", "memory_limit_bytes", "processor", "usable_cpus"]
 
 
 def usable_cpus() -> int:
     """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def last_cpu() -> tuple[int, ...]:
+    """The last CPU that this process may use, as what to pin to: the first has the most other work. None where the system cannot pin."""
+    return (max(os.sched_getaffinity(0)),) if hasattr(os, "sched_getaffinity") else ()
 
 
 def cpu() -> Device:

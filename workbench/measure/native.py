@@ -27,7 +27,7 @@ from workbench.measure.provenance import claim
 from workbench.measure.timing import Policy, fault
 from workbench.schema import Device, Measurement, Status, Workload
 
-__all__ = ["Instance", "Runner", "draw", "series"]
+__all__ = ["Instance", "Runner", "draw", "open_series", "series"]
 
 # One of so many runs hands its matrices back, to be checked against numpy; which ones depends on the instance only.
 _CHECKED_ONE_IN = 20
@@ -213,6 +213,17 @@ class Runner(Closing):
             if wrong:
                 return Status.WRONG_RESULT, wrong
         return Status.OK, ""
+
+
+def open_series(kernel: str, library: str, store: Store, *, max_threads: int = 1, seed: int = 0, pin: Sequence[int] = (), run_limit_s: float = 60.0) -> Runner:
+    """The runner of the series that `workbench measure matrix` makes with these options: what one of the two has begun, the other goes on with.
+
+    Arguments and errors as of `Runner`, which takes care of one kernel here; `max_threads` is what its instances were drawn with.
+    """
+    threads = f" --max-threads {max_threads}" if library in LIBRARIES and LIBRARIES[library].threads else ""
+    pins = "".join(f" --pin {cpu}" for cpu in dict.fromkeys(pin))
+    made_by = f"workbench measure matrix --kernel {kernel} --library {library}{threads} --seed {seed}{pins} --run-limit {run_limit_s:g}"
+    return Runner(library, store, run_limit_s=run_limit_s, pin=pin, seed=seed, made_by=made_by)
 
 
 def series(kernel: str, library: str, device: str) -> str:

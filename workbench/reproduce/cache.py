@@ -28,8 +28,11 @@ _BESIDE = {
 }
 
 
-def run_key(root: Path, notebook: str, parameters: Mapping[str, Any], data_sets: Iterable[str]) -> str:
-    """sha256 over everything that a run's results may depend on. A notebook that cannot be read gives a key too: its run then says what is wrong."""
+def run_key(root: Path, notebook: str, parameters: Mapping[str, Any], data_sets: Iterable[str], cpu: str = "") -> str:
+    """sha256 over everything that a run's results may depend on. A notebook that cannot be read gives a key too: its run then says what is wrong.
+
+    `cpu` is what tells this machine's CPU from others, for a notebook that times it; "" for one whose results are the same anywhere.
+    """
     lock = root / "requirements.lock"
     parts = {
         "version": RUN_VERSION,
@@ -39,6 +42,8 @@ def run_key(root: Path, notebook: str, parameters: Mapping[str, Any], data_sets:
         "package": _package_digest(),
         "lock": hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None,
     }
+    if cpu:
+        parts["cpu"] = cpu
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
 
 

@@ -28,13 +28,17 @@ class Profile:
 
 @dataclass(frozen=True)
 class Task:
-    """One notebook run: `items` are the papers' tables and figures that it makes, `inputs` names or patterns of data sets."""
+    """One notebook run: `items` are the papers' tables and figures that it makes, `inputs` names or patterns of data sets.
+
+    A `timed` task measures the machine that it runs on: it runs with no other beside it, and what it found holds for that CPU only.
+    """
 
     name: str
     notebook: str
     title: str = ""
     items: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    timed: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
     by_profile: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -95,6 +99,8 @@ def _task(path: Path, name: str, entry: Mapping[str, Any], profiles: Mapping[str
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items() if key not in profiles}
     by_profile = {key: value for key, value in entry.items() if key in profiles}
     task = _build(path, f"task {name!r}", Task, {"name": name, "by_profile": by_profile, **fields})
+    if not isinstance(task.timed, bool):
+        raise DataError(f"{path}: task {name!r}: timed = {task.timed!r}; it is true or false")
     for parameters in (task.parameters, *by_profile.values()):
         if taken := {"profile", "output_dir"} & set(parameters):
             raise DataError(f"{path}: task {name!r}: {min(taken)!r} is passed by the runner; take it out of the parameters")

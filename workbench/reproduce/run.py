@@ -1,4 +1,4 @@
-"""Run the manifest's notebooks on a Dask cluster: one process a notebook, cached, resumable, and none in the way of another."""
+"""Run the manifest's notebooks on a Dask cluster: one process a notebook, cached, resumable, and none beside one that takes times."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from workbench.data import datasets
 from workbench.errors import MissingPackage, UsageError
+from workbench.measure.host import cpu_identity
 from workbench.reproduce.cache import git_state, is_current, run_key
 from workbench.reproduce.manifest import Manifest, Task
 from workbench.reproduce.record import Failure, Job, read_run, write_failure
@@ -88,23 +89,28 @@ def reproduce(
         stop = runs / f".stop-{uuid.uuid4().hex}"
         view.begin([task.name for task in tasks])
         records: dict[str, dict[str, Any]] = {}
-        pending: list[Job] = []
+        shared: list[Job] = []
+        alone: list[Job] = []
         for task in tasks:
             parameters = task.parameters_for(profile)
             inputs = task.data_sets(known)
-            key = run_key(root, task.notebook, parameters, inputs)
+            key = run_key(root, task.notebook, parameters, inputs, cpu_identity() if task.timed else "")
             folder = runs / task.name
             if not force and is_current(folder, key):
                 records[task.name] = {**(read_run(folder) or {}), "status": "cached"}
                 view.end(task.name, records[task.name])
                 continue
             facts = {"title": task.title, "makes": list(task.items), "profile": profile, "inputs": inputs, "git": git, "key": key}
-            pending.append(Job(task.name, task.notebook, root, folder, parameters, limits.cell_limit_s, limits.task_limit_s, stop, facts))
-        if pending:
+            job = Job(task.name, task.notebook, root, folder, parameters, limits.cell_limit_s, limits.task_limit_s, stop, facts)
+            (alone if task.timed else shared).append(job)
+        # A notebook that times the machine waits until the others are done, and has it to itself.
+        groups = [group for group in (shared, *([job] for job in alone)) if group]
+        if groups:
             try:
-                with _cluster(scheduler, min(jobs or _cores(), len(pending)), dashboard) as client:
-                    for record in _work_off(client, pending, view, stop):
-                        records[record["task"]] = record
+                with _cluster(scheduler, min(jobs or _cores(), max(map(len, groups))), dashboard) as client:
+                    for group in groups:
+                        for record in _work_off(client, group, view, stop):
+                            records[record["task"]] = record
             except KeyboardInterrupt as error:
                 raise Interrupted(list(records.values())) from error
             finally:
