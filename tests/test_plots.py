@@ -99,3 +99,13 @@ def test_inference_bars_and_forest_and_audit_chart_show_their_numbers():
     widths = [p.get_width() for p in chart.axes[0].patches]
     assert widths[0] == 0.9
     assert widths[1] == -0.2, "a very negative R2 is cut so that it does not flatten the others"
+
+
+def test_ratio_panels_give_a_group_one_colour_and_share_their_scale():
+    first = pd.DataFrame({"x": [1e-6, 1e-3], "ratio": [0.5, 2.0], "group": ["eigen", "boost"]})
+    figure = plots.ratio_panels({"MM": first, "MV": first[first["group"] == "boost"]}, "time [s]", "ratio")
+    points = [{tuple(p.get_facecolor()[0]) for p in axis.collections if len(p.get_offsets())} for axis in figure.axes]
+    assert len(points[0]) == 2
+    assert points[1] < points[0]
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["eigen", "boost"]

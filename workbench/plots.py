@@ -16,7 +16,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PALETTE", "audit_chart", "error_bars", "forest", "inference_bars", "network_diagram", "prediction_panels", "schedule_bars", "style", "trade_off"]
+__all__ = [
+    "PALETTE",
+    "audit_chart",
+    "error_bars",
+    "forest",
+    "inference_bars",
+    "network_diagram",
+    "prediction_panels",
+    "ratio_panels",
+    "schedule_bars",
+    "style",
+    "trade_off",
+]
 
 # Okabe and Ito's colours: told apart with any common colour vision, and by lightness in grey.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -195,13 +207,15 @@ def inference_bars(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the best schedule's") -> Figure:
+def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the best schedule's", columns: int = 3) -> Figure:
     """Time of chosen schedules by input size, relative to the best candidate.
 
     Args:
         panels: title -> frame with columns size, choice, ratio, low, high.
+        unit: label of the vertical axes.
+        columns: panels side by side, at most.
     """
-    columns = min(3, len(panels))
+    columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     every = list(dict.fromkeys(choice for frame in panels.values() for choice in frame["choice"]))
     colour = dict(zip(every, PALETTE, strict=False))
@@ -230,6 +244,35 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
     lines = -(-len(every) // 4)
     figure.legend([handles[choice] for choice in every], every, loc="upper center", ncols=min(len(every), 4), bbox_to_anchor=(0.5, 1.0))
     figure.tight_layout(rect=(0, 0, 1, 1 - (0.08 + 0.18 * lines) / (2.9 * rows)))
+    return figure
+
+
+def ratio_panels(panels: Mapping[str, pd.DataFrame], xlabel: str, ylabel: str) -> Figure:
+    """Ratios over something else, both on logarithmic axes, with a line where the two are equal.
+
+    Args:
+        panels: title -> frame with columns x, ratio and group (its colour and mark).
+    """
+    groups = list(dict.fromkeys(group for frame in panels.values() for group in frame["group"]))
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3.7 * columns, 2.6 * rows), squeeze=False, sharey=True)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    for axis, (title, frame) in zip(axes.flat, panels.items(), strict=False):
+        axis.axhline(1.0, color="0.2", linewidth=0.8)
+        for g, group in enumerate(groups):
+            part = frame[frame["group"] == group]
+            axis.scatter(part["x"], part["ratio"], s=11, color=PALETTE[g], marker="ox^s"[g % 4], linewidth=0.8, label=group, zorder=3)
+        axis.set_xscale("log")
+        axis.set_xlabel(xlabel)
+        axis.set_title(title)
+    _log_axis(axes[0, 0])
+    for axis in axes[:, 0]:
+        axis.set_ylabel(ylabel)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.5, 1.0))
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / (2.6 * rows)))
     return figure
 
 

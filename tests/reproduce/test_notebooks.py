@@ -77,7 +77,7 @@ def check(checkout: Path) -> list[dict[str, Any]]:
     return records
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)  # those that time the machine run one after the other
 def test_smoke(checkout: Path) -> None:
     """Every notebook ends well and every claim gets a row: numbers, or the reason why not."""
     records = check(checkout)
@@ -87,7 +87,7 @@ def test_smoke(checkout: Path) -> None:
         assert {record["task"]: record["missing"] for record in records if record["missing"]} == {}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)  # those that time the machine run one after the other
 def test_smoke_without_any_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No mirror, no cache, no network: still no failure, and the scorecard says how to get what is missing."""
     monkeypatch.setenv("WORKBENCH_OFFLINE", "1")
@@ -137,3 +137,12 @@ def test_another_machine_s_series_by_the_parameter_alone(tmp_path: Path, monkeyp
     assert "Eigen laptop,Boost laptop" in table.splitlines()[0]
     unmeasured = json.loads((tmp_path / "runs" / "smoke" / "nnc-mape" / "run.json").read_text())
     assert "nnc.table06" in {row["claim"] for row in unmeasured["rows"] if row["reason"]}
+
+
+def test_without_a_compiler_the_matrix_kernels_say_so(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    manifest = load_manifest()
+    (record,) = run.reproduce(checkout, manifest, "smoke", manifest.select(["measure-matrix-kernels"]), Quiet())
+    assert record["status"] == "ok"
+    assert {row["claim"] for row in record["rows"]} == {"here.training", "here.selection"}
+    assert all("no C++ compiler: CXX names 'no-such-compiler', which is not there; install one" in row["reason"] for row in record["rows"])

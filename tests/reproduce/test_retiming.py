@@ -1,0 +1,142 @@
+"""Held-out choices of schedules, timed again in turns: invented times, and a small blur for real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.data.datasets import Dataset
+from workbench.data.store import Store
+from workbench.errors import DataError
+from workbench.kernels import kernel
+from workbench.measure.halide import Candidate, halide_workload, open_series
+from workbench.models.compact import CompactSchedule, Options
+from workbench.reproduce.live import measure_schedules
+from workbench.reproduce.retiming import LEFT_OUT, WITHIN, bars, cases, choose, ratio, retime, time_ratios
+from workbench.schema import Device
+
+FAST_FIT = CompactSchedule(Options(hidden=0, terms=2, restarts=2, steps=15, inputs="schedule"))
+
+
+def invented(sizes: Sequence[int] = (64, 128), schedules: int = 40) -> Dataset:
+    """Synthetic: the time of a schedule is n^2 / s4, nothing else counts."""
+    frames = []
+    for n in sizes:
+        space = kernel("blur").space(halide_workload("blur", n), "workbench")
+        index = space.sample(schedules, np.random.default_rng(n))
+        knobs = pd.DataFrame(space.decode(index))
+        frames.append(knobs.assign(n=n, index=index, time_s=1e-9 * n**2 / knobs["s4"], status="ok"))
+    return Dataset("invented", pd.concat(frames, ignore_index=True), kernel("blur"), Device("here", "cpu"), ("n",), ("s1", "s2", "s3", "s4"))
+
+
+class Fake:
+    """Gives every candidate the times that it is told, and notes what was asked for."""
+
+    def __init__(self, seconds: dict[Candidate, float]) -> None:
+        self.seconds = seconds
+        self.asked: list[Candidate] = []
+
+    def race(self, wanted: Sequence[Candidate], repeats: int = 15) -> list[list[float]]:
+        self.asked = list(wanted)
+        # A turn in three is disturbed: it must not count.
+        return [[self.seconds[candidate] * (3 if turn % 3 == 1 else 1) for turn in range(repeats)] for candidate in wanted]
+
+
+def test_what_is_chosen_among_was_never_trained_on() -> None:
+    data = invented()
+    found = cases(data, train=250, splits=2)
+    assert [(case.way, case.size, case.split) for case in found] == [
+        (way, size, split) for size in (64, 128) for way, split in ((WITHIN, 0), (WITHIN, 1), (LEFT_OUT, 0))
+    ]
+    sizes = data.frame["n"].to_numpy()
+    for case in found:
+        assert set(sizes[case.candidates]) == {case.size}
+        if case.way == WITHIN:
+            assert (len(case.train), len(case.candidates)) == (24, 16)
+            assert sorted([*case.train, *case.candidates]) == np.flatnonzero(sizes == case.size).tolist()
+        else:
+            assert len(case.candidates) == 40
+            assert case.size not in sizes[case.train]
+    assert not np.array_equal(found[0].train, found[1].train)
+    assert [len(case.train) for case in cases(data, train=10) if case.way == WITHIN] == [10] * 6
+    assert {case.way for case in cases(invented((64,)))} == {WITHIN}
+    with pytest.raises(DataError, match="3 schedules of n = 64 have a time"):
+        cases(invented((64,), 3))
+
+
+def test_choices_and_what_they_were_chosen_from() -> None:
+    data = invented()
+    wanted = cases(data, splits=1)
+    picks = choose(data, FAST_FIT, wanted)
+    assert picks["choice"].tolist() == ["chosen", "best", "random"] * 4
+    times = data.frame.set_index(["n", "index"])["time_s"]
+    for case, (_, group) in zip(wanted, picks.groupby(np.arange(len(picks)) // 3), strict=True):
+        candidates = data.frame.iloc[case.candidates]
+        of = group.set_index("choice")
+        assert set(of["index"]) <= set(candidates["index"])
+        assert of.loc["best", "measured_s"] == candidates["time_s"].min()
+        # The law is simple enough for a short fit: what it takes for fastest is.
+        assert of.loc["chosen", "measured_s"] == candidates["time_s"].min()
+        if case.way == WITHIN:  # one other size does not tell how times grow with n
+            assert of.loc["chosen", "predicted_s"] == pytest.approx(of.loc["chosen", "measured_s"], rel=0.2)
+        assert (of["candidates"] == len(candidates)).all()
+        assert all(times[case.size, row["index"]] == row["measured_s"] for row in of.to_dict("records"))
+    assert (picks["training_s"] > 0).all()
+
+
+def picks_of(size: int, chosen: Sequence[int], best: Sequence[int]) -> pd.DataFrame:
+    rows = [("chosen", split, index) for split, index in enumerate(chosen)] + [("best", split, index) for split, index in enumerate(best)]
+    return pd.DataFrame([{"way": WITHIN, "size": size, "split": split, "choice": choice, "index": index} for choice, split, index in rows])
+
+
+def test_each_schedule_is_timed_once_a_turn_and_the_least_counts() -> None:
+    fake = Fake({1: 2.0, 2: 1.0, 3: 1.0, "Adams2019": 4.0})
+    retimed = retime(picks_of(64, [1, 3], [2, 2]), fake, ["Adams2019"], repeats=9)
+    assert fake.asked == ["Adams2019", 1, 3, 2]
+    assert retimed.groupby("choice").size().to_dict() == {"Adams2019": 2, "best": 2, "chosen": 2}
+    found = time_ratios(retimed, "chosen", "best")
+    assert [list(ratios) for ratios in found["ratios"]] == [[2.0] * 3, [1.0] * 3]
+    assert [list(ratios) for ratios in time_ratios(retimed, "Adams2019", "chosen")["ratios"]] == [[2.0] * 3, [4.0] * 3]
+
+
+def test_ratios_over_sizes_with_their_interval() -> None:
+    retimed = pd.concat(
+        [
+            retime(picks_of(64, [1], [2]), Fake({1: 2.0, 2: 1.0, "Adams2019": 3.0}), ["Adams2019"]),
+            retime(picks_of(128, [1], [1]), Fake({1: 1.0}), []),
+        ],
+        ignore_index=True,
+    )
+    found = ratio(retimed, "chosen", "best")
+    assert found.estimate == pytest.approx(2**0.5)
+    assert (found.low, found.high) == (pytest.approx(1.0), pytest.approx(2.0))
+    # One size has a baseline: the interval is over its turns.
+    assert ratio(retimed, "Adams2019", "chosen").estimate == pytest.approx(1.5)
+    with pytest.raises(DataError, match="no size has both a schedule 'Li2018' and a schedule 'chosen'"):
+        ratio(retimed, "Li2018", "chosen")
+    drawn = bars(retimed, ["chosen", "Adams2019", "Li2018"])
+    assert drawn[["size", "choice", "ratio"]].round(9).values.tolist() == [[64, "chosen", 2.0], [128, "chosen", 1.0], [64, "Adams2019", 3.0]]
+
+
+def test_a_small_blur_for_real(tmp_path: Path) -> None:
+    pytest.importorskip("halide")
+    with Store(tmp_path / "s.db") as store:
+        found = measure_schedules(store, "blur", [64, 128], 6)
+        before = len(store)
+        assert len(found.data.frame) == 12
+        assert found.data.frame.groupby("n").size().to_dict() == {64: 6, 128: 6}
+        assert found.measuring_s > 0
+        assert found.baselines.groupby("size")["scheduler"].apply(list).to_dict() == {n: ["Mullapudi2016", "Adams2019", "Li2018"] for n in (64, 128)}
+        # A second look measures nothing, and a shorter one sees a part.
+        assert measure_schedules(store, "blur", [64], 4).data.frame["index"].tolist() == found.data.frame["index"].tolist()[:4]
+        assert len(store) == before
+    picks = choose(found.data, FAST_FIT, cases(found.data, splits=1))
+    with open_series(halide_workload("blur", 64)) as runner:
+        retimed = retime(picks[picks["size"] == 64], runner, ["Mullapudi2016"], repeats=3)
+    assert [len(turns) for turns in retimed["turns_s"]] == [3] * len(retimed)
+    assert ratio(retimed, "chosen", "best").estimate > 0
+    assert set(retimed["way"]) == {WITHIN, LEFT_OUT}

@@ -1,0 +1,194 @@
+"""Is the schedule that a model chooses as fast as the best? Held out in two ways, and timed again in turns: the best of a long series may have been lucky.
+
+- within a size: some schedules of a size train, and the model chooses among the others of that size;
+- size left out: the schedules of the other sizes train, and the model chooses among all of the size that it has not seen.
+
+Chosen, best, random and the autoschedulers' schedules of a size then take turns in one process, so that what else the machine does meets all of them alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from workbench.data.datasets import Dataset
+from workbench.errors import DataError
+from workbench.features.inputs import with_complexity
+from workbench.measure.halide import Candidate
+from workbench.metrics import Interval, bootstrap_tasks
+from workbench.metrics.checks import Floats
+from workbench.models.base import Recipe, Rows
+from workbench.models.compiled import compile_model
+
+__all__ = ["LEFT_OUT", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "time_ratios"]
+
+WITHIN, LEFT_OUT = "within a size", "size left out"
+WAYS = (WITHIN, LEFT_OUT)
+
+# A time is the least of a third of the turns: as robust as the label of a series, and three of them show how far it can be trusted.
+_PARTS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One choice that a model has to make: the rows that it learns from, and the rows, all of size n, that it chooses among."""
+
+    way: str
+    size: int
+    split: int
+    train: Rows
+    candidates: Rows
+
+
+class Racer(Protocol):
+    """What times candidates in turns, such as a Runner of `measure.halide`."""
+
+    def race(self, wanted: Sequence[Candidate], repeats: int = 15) -> list[list[float]]:
+        """Seconds [candidates][repeats]."""
+
+
+def cases(dataset: Dataset, *, train: int = 250, splits: int = 3, seed: int = 0) -> list[Case]:
+    """The choices to make on a data set of schedules, by size.
+
+    Args:
+        dataset: schedules with times as rows, the size in column n.
+        train: training rows within a size; at most 60% of the size's rows train.
+        splits: random splits within a size. A size is left out once: nothing is drawn there.
+        seed: of the splits.
+
+    Raises:
+        DataError: a size with fewer than four schedules.
+    """
+    sizes = dataset.frame["n"].to_numpy()
+    found = []
+    for n in map(int, np.unique(sizes)):
+        rows, others = np.flatnonzero(sizes == n), np.flatnonzero(sizes != n)
+        if len(rows) < 4:
+            raise DataError(f"data set {dataset.name}: {len(rows)} schedules of n = {n} have a time; to train on some and choose among others takes four")
+        count = min(train, int(0.6 * len(rows)))
+        for split in range(splits):
+            order = np.random.default_rng([seed, n, split]).permutation(rows)
+            found.append(Case(WITHIN, n, split, order[:count], order[count:]))
+        if len(others):
+            found.append(Case(LEFT_OUT, n, 0, others, rows))
+    return found
+
+
+def choose(dataset: Dataset, recipe: Recipe, wanted: Sequence[Case], seed: int = 0) -> pd.DataFrame:
+    """What a model of each case chooses, beside the fastest candidate by the first measurement and one drawn at random.
+
+    Args:
+        dataset: with the space's `index` of each schedule as a column.
+        recipe: fitted for each case by itself.
+        wanted: from `cases`.
+        seed: of the fit and of the random candidate.
+
+    Returns:
+        A row a case and choice ("chosen", "best", "random"): way, size, split, choice, index, predicted_s, measured_s, candidates (their number), train_rows,
+        training_s (from the training rows to the compiled model).
+    """
+    full = with_complexity(dataset).frame
+    measured, index = full["time_s"].to_numpy(dtype=float), full["index"].to_numpy()
+    records = []
+    for case in wanted:
+        start = time.perf_counter()
+        model = compile_model(recipe.fit([(dataset, case.train)], seed)[0])
+        training_s = time.perf_counter() - start
+        predicted = model.predict_time_s(full.iloc[case.candidates])
+        picked = {
+            "chosen": int(predicted.argmin()),
+            "best": int(measured[case.candidates].argmin()),
+            "random": int(np.random.default_rng([seed, case.size, case.split]).integers(len(case.candidates))),
+        }
+        for choice, place in picked.items():
+            row = case.candidates[place]
+            records.append(
+                {
+                    "way": case.way,
+                    "size": case.size,
+                    "split": case.split,
+                    "choice": choice,
+                    "index": int(index[row]),
+                    "predicted_s": float(predicted[place]),
+                    "measured_s": float(measured[row]),
+                    "candidates": len(case.candidates),
+                    "train_rows": len(case.train),
+                    "training_s": training_s,
+                }
+            )
+    return pd.DataFrame(records)
+
+
+def retime(picks: pd.DataFrame, racer: Racer, baselines: Sequence[str] = (), repeats: int = 15) -> pd.DataFrame:
+    """Time the choices of one size again, each schedule once a turn, with the autoschedulers' beside them.
+
+    Args:
+        picks: rows of `choose`, all of one size.
+        racer: of that size.
+        baselines: autoschedulers that have a schedule for that size.
+        repeats: turns.
+
+    Returns:
+        `picks` and a row a case and baseline, with `turns_s`: seconds [repeats] of the row's schedule. Rows of one schedule share its times.
+
+    Raises:
+        WorkbenchError: a schedule that ran before does not run now.
+    """
+    wanted: list[Candidate] = [*baselines, *dict.fromkeys(map(int, picks["index"]))]
+    turns = {candidate: np.asarray(times) for candidate, times in zip(wanted, racer.race(wanted, repeats), strict=True)}
+    own = picks.assign(turns_s=[turns[int(index)] for index in picks["index"]])
+    cases = picks[["way", "size", "split"]].drop_duplicates()
+    frames = [own.astype({"index": "Int64"})]
+    frames += [cases.assign(choice=name, turns_s=[turns[name]] * len(cases)) for name in baselines]
+    return pd.concat(frames, ignore_index=True).sort_values(["way", "size", "split"], kind="stable", ignore_index=True)
+
+
+def time_ratios(retimed: pd.DataFrame, above: str, below: str) -> pd.DataFrame:
+    """One choice's time over another's of the same case.
+
+    Returns:
+        A row a case that has both: way, size, split, and `ratios`: one of each third of the turns, of which the least time counts.
+    """
+    case = ["way", "size", "split"]
+    first, second = (retimed.loc[retimed["choice"] == name, [*case, "turns_s"]] for name in (above, below))
+    pairs = first.merge(second, on=case, suffixes=("", "_below"))
+    return pairs[case].assign(ratios=[_least(a) / _least(b) for a, b in zip(pairs["turns_s"], pairs["turns_s_below"], strict=True)])
+
+
+def over_best(retimed: pd.DataFrame) -> pd.Series:
+    """Each row's least time over that of the best candidate of its case."""
+    least = retimed["turns_s"].map(np.min)
+    case = [retimed[name] for name in ("kernel", "way", "size", "split") if name in retimed.columns]
+    return least / least.where(retimed["choice"] == "best").groupby(case).transform("max")
+
+
+def ratio(retimed: pd.DataFrame, above: str, below: str) -> Interval:
+    """Geometric mean of one choice's time over another's, with its 95% interval: sizes are drawn again, and splits and turns within them.
+
+    Of a single size the interval says only how its splits and turns vary. Raises DataError where no case has both.
+    """
+    found = time_ratios(retimed, above, below)
+    if found.empty:
+        raise DataError(f"no size has both a schedule {above!r} and a schedule {below!r}")
+    logs = [np.log(np.concatenate(list(group))) for _, group in found.groupby("size")["ratios"]]
+    drawn = bootstrap_tasks(logs if len(logs) > 1 else [np.atleast_1d(value) for value in logs[0]])
+    return Interval(*(float(np.exp(value)) for value in (drawn.estimate, drawn.low, drawn.high)))
+
+
+def bars(retimed: pd.DataFrame, choices: Sequence[str], below: str = "best") -> pd.DataFrame:
+    """Times over the best schedule's for `plots.schedule_bars`: size, choice, ratio (geometric mean over splits and turns), low and high (extremes)."""
+    records = []
+    for choice in choices:
+        for size, group in time_ratios(retimed, choice, below).groupby("size")["ratios"]:
+            found = np.concatenate(list(group))
+            records.append((size, choice, float(np.exp(np.log(found).mean())), found.min(), found.max()))
+    return pd.DataFrame(records, columns=["size", "choice", "ratio", "low", "high"])
+
+
+def _least(turns: Floats) -> Floats:
+    return np.array([part.min() for part in np.array_split(turns, min(_PARTS, len(turns)))])
