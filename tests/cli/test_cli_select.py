@@ -72,6 +72,7 @@ def test_json(project: Path) -> None:
     assert [entry["library"] for entry in answer["ranking"]] == ["eigen", "boost"]
     assert answer["ranking"][0]["predicted_s"] == answer["predicted_s"]
     assert [note.split()[0] for note in answer["notes"]] == ["here-mv-eigen", "here-mv-boost"]
+    assert answer["sources"] == [{"data_set": name, "trained": 80, "mape": None} for name in ("here-mv-eigen", "here-mv-boost")]
     assert 0 < answer["cost_s"] < 1
 
 
@@ -85,6 +86,8 @@ def test_train_then_select_from_the_file(project: Path, tmp_path: Path) -> None:
     assert lines[1].startswith("here-mv-eigen: 50 of 80 rows")
     assert lines[-1].startswith("trained in ")
     assert lines[-1].endswith(str(path))
+    shown = run("select", "--kernel", "mv", "--m", "1000", "--n", "1000", "--models", str(path)).stdout
+    assert "predicted from: here-mv-eigen, whose model errs by " in shown
     chosen = run("select", "--kernel", "mv", "--m", "1000", "--n", "1000", "--models", str(path), "--json")
     assert json.loads(chosen.stdout)["variant"]["library"] == "eigen"
     assert "its models are of kernel 'mv', not 'blur'" in run("select", "--kernel", "blur", "--n", "64", "--models", str(path)).stderr

@@ -84,7 +84,7 @@ def test_asking_pays_for_large_inputs_and_never_for_the_smallest(mm: Selector, m
     assert again.select(large).runs_to_pay > 10
     (note,) = again.select(small).notes
     assert note.startswith("Even the default takes only ")
-    assert note.endswith("no more than asking (10 s): for inputs this small it never pays to ask.")
+    assert note.endswith("no more than asking (10 s): it never pays to ask for one run of inputs so small.")
 
 
 def test_the_cost_is_measured_on_this_machine(mm: Selector) -> None:

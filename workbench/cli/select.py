@@ -138,8 +138,10 @@ def _show(selector: Selector, inputs: dict[str, int | float], choice: Choice, ra
     Console().print(table)
     print(f"run: {choice.variant}")
     print(_worth(choice))
-    for source in {variant.data_set: variant for variant, _ in ranking}:
-        print(f"predicted from: {source}")
+    for source in selector.sources:
+        if source.data_set in {variant.data_set for variant, _ in ranking}:
+            error = f"errs by {source.mape:.3g}% on the rows that did not train" if source.mape is not None else "has no rows left to tell its error"
+            print(f"predicted from: {source.data_set}, whose model {error}")
     for note in (*choice.notes, *selector.notes):
         print(f"note: {note}")
 
@@ -165,5 +167,6 @@ def _document(selector: Selector, inputs: dict[str, int | float], choice: Choice
         "inputs": inputs,
         **dataclasses.asdict(choice),
         "notes": [*choice.notes, *selector.notes],
+        "sources": [{"data_set": source.data_set, "trained": source.trained, "mape": source.mape} for source in selector.sources],
         "ranking": [{**dataclasses.asdict(variant), "predicted_s": seconds} for variant, seconds in ranking],
     }

@@ -14,12 +14,10 @@ from pathlib import Path
 from workbench import __version__
 from workbench.data import datasets, local, registry
 from workbench.errors import UsageError, WorkbenchError
-from workbench.features import inputs as features
 from workbench.kernels import kernel as kernel_of
 from workbench.kernels.base import Kernel
 from workbench.kernels.matrix import KERNELS
 from workbench.measure.host import cpu
-from workbench.models import compact, evidence
 from workbench.tune.files import VERSION, load_selector, save_selector
 from workbench.tune.selector import Selector
 from workbench.tune.train import TRAIN, recipe_of, space_of, train_selector
@@ -126,10 +124,11 @@ def _trained(kernel: Kernel, names: Sequence[str], path: Path) -> Selector:
 
 
 def _key(kernel: Kernel, names: Sequence[str]) -> str:
-    """32 digits that change with the data, the recipe (its code and that of its inputs), the number of training rows, the package or the file format."""
+    """32 digits that change with the data, the recipe (the code of models and their inputs), the number of training rows, the package or the file format."""
     digest = hashlib.sha256(f"{__version__} {VERSION} {TRAIN} {type(recipe_of(kernel)).__name__}".encode())
-    for module in (compact, evidence, features):
-        digest.update(Path(str(module.__file__)).read_bytes())
+    package = Path(__file__).parents[1]
+    for path in sorted([*(package / "models").glob("*.py"), *(package / "features").glob("*.py")]):
+        digest.update(path.read_bytes())
     for name in names:
         digest.update(name.encode() + b"\0")
         for file in datasets.describe(name)["files"]:

@@ -289,7 +289,7 @@ def index_in(space: Space, config: Mapping[str, Value]) -> int | None:
 def _never(default_s: float | None, cost: float) -> list[str]:
     if default_s is None or default_s > cost:
         return []
-    return [f"Even the default takes only {duration(default_s)}, no more than asking ({duration(cost)}): for inputs this small it never pays to ask."]
+    return [f"Even the default takes only {duration(default_s)}, no more than asking ({duration(cost)}): it never pays to ask for one run of inputs so small."]
 
 
 def _pair(name: str, value: float) -> str:
