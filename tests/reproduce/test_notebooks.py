@@ -88,8 +88,8 @@ def test_smoke(checkout: Path) -> None:
 
 
 @pytest.mark.timeout(600)  # those that time the machine run one after the other
-def test_smoke_without_any_data(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No mirror, no cache, no network: still no failure, and the scorecard says how to get what is missing."""
+def test_smoke_on_our_own_data_alone(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No mirror, no cache, no network: what stands under data/raw is used, nothing fails, and the scorecard says how to get what is missing."""
     monkeypatch.setenv("WORKBENCH_OFFLINE", "1")
     monkeypatch.setenv("WORKBENCH_CACHE", str(checkout / "cache"))
     monkeypatch.delenv("WORKBENCH_MIRROR", raising=False)
