@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -18,14 +19,12 @@ from workbench.kernels import kernel as kernel_of
 from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
 from workbench.measure import halide, native
 from workbench.measure.passes import by_input, label, rounds, times_of
+from workbench.reproduce.own import measuring_s
 
 if TYPE_CHECKING:
     from workbench.schema import Device, Measurement
 
 __all__ = ["Instances", "Schedules", "measure_instances", "measure_schedules"]
-
-# A longer pause between two attempts is a run that was cut short and went on later: no instance may take as long.
-_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,10 @@ class Schedules:
     Attributes:
         data: schedules of all sizes; `index` is the schedule's in the space of its size.
         baselines: a row a size and autoscheduler: size, scheduler, status, time_s, compile_s, error.
-        measuring_s: seconds from the first to the last first attempt of a schedule, pauses left out.
     """
 
     data: Dataset
     baselines: pd.DataFrame
-    measuring_s: float
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Instances:
     Attributes:
         data: inputs with a time, in the order in which they were drawn.
         build_s: seconds until the program was there: next to none where it was built before.
-        measuring_s: seconds from the first to the last first attempt of an input, which is pass one, pauses left out; making the inputs is part of it.
+        measuring_s: seconds of the first pass over the inputs; making them is part of it.
     """
 
     data: Dataset
@@ -99,7 +96,7 @@ def measure_schedules(
                 baselines.append((size, str(best.config["scheduler"]), str(best.status), best.time_s, best.compile_s, reason))
     data = _dataset(f"{kernel} in Halide", attempts, kernel, device, ("n",), names)
     frame = pd.DataFrame(baselines, columns=["size", "scheduler", "status", "time_s", "compile_s", "error"])
-    return Schedules(data, frame, _measuring_s(attempts))
+    return Schedules(data, frame)
 
 
 def measure_instances(
@@ -112,24 +109,17 @@ def measure_instances(
     max_threads: int = 1,
     seed: int = 0,
     pin: Sequence[int] = (),
-    most_operations: float = float("inf"),
 ) -> Instances:
     """Measure what the store does not have yet of the first `instances` random inputs of a matrix kernel.
 
     What `workbench measure matrix` has begun with the same options is gone on with.
-
-    Args:
-        most_operations: inputs with a larger operation count c are left out, for a short look.
 
     Raises:
         BuildError: no compiler, or a program that cannot be built.
         UsageError: a name, number or CPU that cannot be used, or a store whose series was made otherwise.
         DataError: no input has a time.
     """
-    operations = kernel_of(kernel).complexity
-    assert operations is not None
-    drawn = native.draw(kernel, library, instances, seed=seed, max_threads=max_threads)
-    wanted = [instance for instance in drawn if operations(instance.workload.params) <= most_operations]
+    wanted = native.draw(kernel, library, instances, seed=seed, max_threads=max_threads)
     start = time.perf_counter()
     with native.open_series(kernel, library, store, max_threads=max_threads, seed=seed, pin=pin) as runner:
         build_s = time.perf_counter() - start
@@ -142,24 +132,16 @@ def measure_instances(
         record for record in store.rows(kernel=kernel, device=device.name, space=library) if (record.workload.key, record.config.get("threads")) in keys
     ]
     data = _dataset(f"{kernel} in {library}", attempts, kernel, device, kernel_of(kernel).parameters, ("threads",))
-    return Instances(data, build_s, _measuring_s(attempts))
+    return Instances(data, build_s, measuring_s(data, len(data.frame)))
 
 
 def _dataset(name: str, attempts: Iterable[Measurement], kernel: str, device: Device, parameters: Sequence[str], knobs: Sequence[str]) -> Dataset:
-    """Inputs with a time, each with its label and, as `pass_s`, the seconds of all its attempts."""
+    """Inputs with a time, each with its label, as `timestamp` the start of its first attempt and as `pass_s` the seconds of all its attempts."""
     inputs = by_input(attempts)
-    frame = to_frame(label(records) for records in inputs)
+    frame = to_frame(dataclasses.replace(label(records), timestamp=records[0].timestamp) for records in inputs)
     frame["pass_s"] = [times_of(records) for records in inputs]
     data = Dataset(name, frame, kernel_of(kernel), device, tuple(parameters), tuple(knobs), source="measured by this run")
     if data.valid.empty:
         first = next(iter(chain.from_iterable(inputs)), None)
         raise DataError(f"{name}: none of {len(inputs)} inputs has a time" + (f"; the first says: {first.status}, {first.error}" if first else ""))
-    return Dataset(name, data.valid, data.kernel, device, data.parameters, data.knobs, source=data.source)
-
-
-def _measuring_s(attempts: Sequence[Measurement]) -> float:
-    begun = sorted(records[0].timestamp or 0.0 for records in by_input(attempts))
-    gaps = [later - earlier for earlier, later in pairwise(begun)]
-    # The last one's own time is not known from timestamps: it counts as the others do on average.
-    taken = [gap for gap in gaps if gap <= _PAUSE_S]
-    return sum(taken) * (len(taken) + 1) / len(taken) if taken else float("nan")
+    return dataclasses.replace(data, frame=data.valid)
