@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from workbench.measure import host
@@ -42,3 +44,8 @@ def test_a_processor_is_told_from_others_of_the_same_name(monkeypatch):
     assert host.processor() == "GenuineIntel family 6 model 207 stepping 2"
     monkeypatch.setattr(host, "_facts", dict)
     assert host.processor() == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin processes")
+def test_the_last_cpu_is_one_that_may_be_used() -> None:
+    assert host.last_cpu() == (max(os.sched_getaffinity(0)),)

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from workbench.cli import build
 from workbench.data.datasets import Dataset
 from workbench.data.store import Store
 from workbench.errors import DataError
@@ -133,6 +135,11 @@ def test_a_small_blur_for_real(tmp_path: Path) -> None:
         assert found.baselines.groupby("size")["scheduler"].apply(list).to_dict() == {n: ["Mullapudi2016", "Adams2019", "Li2018"] for n in (64, 128)}
         # A second look measures nothing, and a shorter one sees a part.
         assert measure_schedules(store, "blur", [64], 4).data.frame["index"].tolist() == found.data.frame["index"].tolist()[:4]
+        assert len(store) == before
+    # The command line takes the same series for its own.
+    command = ["measure", "halide", "--kernel", "blur", "--n", "64", "--schedules", "6", "--autoschedulers", "--output", str(tmp_path / "s.db")]
+    assert CliRunner().invoke(build(), command).exit_code == 0
+    with Store(tmp_path / "s.db") as store:
         assert len(store) == before
     picks = choose(found.data, FAST_FIT, cases(found.data, splits=1))
     with open_series(halide_workload("blur", 64)) as runner:

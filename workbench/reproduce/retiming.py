@@ -91,8 +91,8 @@ def choose(dataset: Dataset, recipe: Recipe, wanted: Sequence[Case], seed: int =
         seed: of the fit and of the random candidate.
 
     Returns:
-        A row a case and choice ("chosen", "chosen of 5", "best", "random"): way, size, split, choice, index, predicted_s, measured_s, candidates (their number),
-        train_rows, training_s (from the training rows to the compiled model).
+        A row a case and choice ("chosen", "chosen of 5", "best", "random"): way, size, split, choice, index, predicted_s, measured_s, candidates (how
+        many), train_rows, training_s (from the training rows to the compiled model).
     """
     full = with_complexity(dataset).frame
     measured, index = full["time_s"].to_numpy(dtype=float), full["index"].to_numpy()
