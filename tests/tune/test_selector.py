@@ -115,6 +115,17 @@ def test_inputs_outside_the_training_rows_are_named(mm: Selector) -> None:
     assert mm.select({"m": 64, "n": 64, "k": 64}).notes == ()
 
 
+def test_a_runner_up_within_the_models_error_is_named(mm: Selector) -> None:
+    inputs = {"m": 64, "n": 64, "k": 64}
+    choice = mm.select(inputs)
+    apart = 100 * (choice.runner_up_s / choice.predicted_s - 1)
+    for error, said in ((apart * 1.01, True), (apart * 0.99, False)):
+        unsure = replace(mm, sources=tuple(replace(source, mape=error) for source in mm.sources))
+        assert [note for note in unsure.select(inputs).notes if "either may be faster" in note] == [
+            f"The runner-up is predicted {apart:.3g}% slower, and the models err by {error:.3g}%: either may be faster."
+        ] * said
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

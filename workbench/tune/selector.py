@@ -104,6 +104,7 @@ class Selector:
         times, order = self._ranked(table, values, 2)
         best, second = int(order[0]), int(order[1]) if len(order) > 1 else None
         chosen = float(times[best])
+        ranked = [(table.variants[int(i)], float(times[i])) for i in order]
         default_s = float(times[table.default]) if table.default is not None else None
         gain = max(0.0, default_s - chosen) if default_s is not None else None
         cost = self._cost(table, values)
@@ -121,7 +122,7 @@ class Selector:
             variants=len(times),
             compile_s=compile_s,
             runs_to_pay=math.ceil((cost + (compile_s or 0.0)) / gain) if gain else None,
-            notes=(*self._outside(given), *_never(default_s, cost), *table.notes),
+            notes=(*self._outside(given), *self._close(ranked), *_never(default_s, cost), *table.notes),
         )
 
     def ranking(self, inputs: Mapping[str, Number], count: int = 5) -> list[tuple[Variant, float]]:
@@ -216,6 +217,14 @@ class Selector:
                 names = ", ".join(source.data_set for source in beyond)
                 notes.append(f"{name} = {value:g} is outside {low:g} to {high:g}, the training rows of {names}: predictions there are guesses.")
         return notes
+
+    def _close(self, ranked: Sequence[tuple[Variant, float]]) -> list[str]:
+        """A sentence where the models cannot tell the first two apart. Of schedules it would be said each time: the first of thousands are always close."""
+        if len(ranked) < 2 or any(self._source_of(variant).space for variant, _ in ranked):
+            return []
+        apart = 100 * (ranked[1][1] / ranked[0][1] - 1)
+        error = max(self._source_of(variant).mape or 0.0 for variant, _ in ranked)
+        return [f"The runner-up is predicted {apart:.3g}% slower, and the models err by {error:.3g}%: either may be faster."] if apart < error else []
 
 
 @dataclass
