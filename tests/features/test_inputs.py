@@ -8,7 +8,7 @@ import pytest
 
 from workbench.data.datasets import Dataset
 from workbench.errors import DataError, UsageError
-from workbench.features.inputs import OPERATIONS, Term, aligned_terms, columns_of, evaluate, log_terms, raw_terms, schedule_terms, with_complexity
+from workbench.features.inputs import OPERATIONS, Term, aligned_terms, columns_of, evaluate, log_terms, raw_terms, schedule_terms, stored_terms, with_complexity
 from workbench.kernels import kernel
 from workbench.schema import Device
 
@@ -32,6 +32,9 @@ MM = dataset("mm", CPU, ("m", "n", "k", "d1", "d2"), ("threads",), m=[16, 17, 2]
         ("emptied", [1.0, 0.5, 2.0**-20], [-20.0, -1.0, -20.0]),
         ("alignment", [32.0, 24.0, 7.0, 4.0], [1.0, 0.5, 1 / 16, 0.25]),
         ("padding", [32.0, 8.0, 17.0], [0.0, 1.0, np.log2(32 / 17)]),
+        ("stored", [1.0, 0.5, 0.25, 2.0**-20], [0.0, 0.0, -2.0, -20.0]),
+        ("dense", [1.0, 0.5, 0.25], [1.0, 1.0, 0.0]),
+        ("one", [0.0, 1.0, 2.0], [0.0, 1.0, 0.0]),
     ],
 )
 def test_operations_by_hand(operation: str, values: list[float], expected: list[float]) -> None:
@@ -46,7 +49,7 @@ def test_overhang_counts_only_what_sticks_out() -> None:
 
 def test_the_codes_of_operations_stay() -> None:
     # Saved structures and the compiled kernel number them: a new one goes to the end.
-    assert list(OPERATIONS)[:7] == ["value", "log2", "inverse", "emptied", "alignment", "padding", "overhang"]
+    assert list(OPERATIONS)[:10] == ["value", "log2", "inverse", "emptied", "alignment", "padding", "overhang", "stored", "dense", "one"]
 
 
 def test_terms_serialise_and_name_their_columns() -> None:
@@ -72,6 +75,18 @@ def test_term_sets_of_a_cpu() -> None:
     assert [t.column for t in emptied if t.operation == "emptied"] == ["d1", "d2"]
 
 
+def test_stored_terms_tell_the_dense_program_from_the_sparse_one() -> None:
+    terms = stored_terms(MM, complexity=True)
+    assert [(t.operation, t.column) for t in terms] == [
+        *(("log2", c) for c in ("m", "n", "k")),
+        *(("stored", c) for c in ("d1", "d2")),
+        *(("log2", c) for c in ("threads", "c")),
+        *(("dense", c) for c in ("d1", "d2")),
+        ("inverse", "threads"),
+    ]
+    assert len(stored_terms(MM, complexity=False)) == len(terms) - 1
+
+
 def test_term_sets_of_a_gpu_leave_densities_and_filters_alone() -> None:
     terms = aligned_terms(dataset("mc", GPU, ("m", "n", "r", "d1"), m=[4], n=[4], r=[3], d1=[1]), emptied=True)
     assert [(t.operation, t.column) for t in terms] == [
@@ -92,10 +107,11 @@ def test_schedule_terms_drop_what_never_varies() -> None:
     assert terms == [Term("log2", "n"), Term("log2", "s1"), Term("log2", "s2"), Term("log2", "s4"), Term("overhang", "s1", "s2")]
 
 
-def test_a_knob_that_may_be_zero_has_no_logarithm() -> None:
-    data = dataset("fft", CPU, ("n",), ("vector1", "transpose"), n=[16.0, 32.0], vector1=[1.0, 4.0], transpose=[0.0, 1.0])
+def test_a_knob_that_may_be_zero_has_no_logarithm_and_with_three_choices_no_order() -> None:
+    knobs = {"vector1": [1.0, 4.0, 2.0], "transpose": [0.0, 1.0, 1.0], "parallel": [0.0, 1.0, 2.0]}
+    data = dataset("fft", CPU, ("n",), tuple(knobs), n=[16.0, 32.0, 32.0], **knobs)
     terms = schedule_terms(data)
-    assert terms == [Term("log2", "n"), Term("log2", "vector1"), Term("value", "transpose")]
+    assert terms == [Term("log2", "n"), Term("log2", "vector1"), Term("value", "transpose"), Term("value", "parallel"), Term("one", "parallel")]
     assert np.isfinite(evaluate(data.frame, terms)).all()
 
 

@@ -35,9 +35,10 @@ def test_no_recipe_exceeds_74_weights_on_any_shape(kernel: str, kind: str, inven
 
 
 def test_the_recipes_are_frozen() -> None:
-    first, emptied = CompactMatrix.candidates
+    first, emptied, stored = CompactMatrix.candidates
     assert first == Options(hidden=4, nu=3.0, robust_from=15, fast_weight=0.15, restarts=12, steps=70, inputs="aligned")
     assert emptied == replace(first, inputs="emptied")
+    assert stored == Options(hidden=0, terms=2, nu=6.0, robust_from=15, fast_weight=0.3, restarts=8, steps=70, inputs="stored")
     (schedule,) = CompactSchedule.candidates
     assert (schedule.terms, schedule.nu, schedule.fast_weight, schedule.inputs) == (4, 6.0, 0.6, "schedule")
 
@@ -71,17 +72,35 @@ def test_a_density_of_one_that_costs_nothing_calls_for_the_second_candidate(inve
     assert error(chosen[0], test) < 0.5 * error(kept, test)
 
 
+def test_two_programs_call_for_the_candidate_that_tells_them_apart(invent: Invent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Synthetic: below half density a program over the non-zeros, from there on one over all elements that is ten times as quick an element."""
+    quick = tuple(replace(c, restarts=3, steps=50) for c in CompactMatrix.candidates)
+    monkeypatch.setattr(CompactMatrix, "candidates", quick)
+    data = invent("mv", "cpu", rows=300, seed=4)
+    frame = data.frame
+    sparse = frame["d1"] < 0.5
+    time = 2e-6 + frame["c"] * np.where(sparse, 1e-9 * frame["d1"], 1e-10)
+    data = replace(data, frame=frame.assign(time_s=time * np.exp(0.01 * np.random.default_rng(0).standard_normal(300))))
+    rows = np.arange(200)
+    chosen: Any = CompactMatrix().fit([(data, rows)])[0]
+    assert {"stored", "dense"} <= {t.operation for t in chosen.terms}
+    assert chosen.n_parameters <= LIMIT
+    kept: Any = CompactMatrix(quick[0]).fit([(data, rows)])[0]
+    test = data.frame.iloc[200:]
+    assert error(chosen, test) < 0.7 * error(kept, test)
+
+
 def test_nothing_is_compared_where_no_row_tells_the_candidates_apart(invent: Invent, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("compared")
 
     monkeypatch.setattr(compact, "_inner_errors", refuse)
     monkeypatch.setattr(CompactMatrix, "candidates", tuple(replace(c, restarts=1, steps=3) for c in CompactMatrix.candidates))
-    dense = invent("mv", "cpu")
-    rows = np.flatnonzero(dense.frame["d1"] < 1)
-    CompactMatrix().fit([(invent("mm", "gpu"), np.arange(60)), (dense, rows)])
+    sparse = invent("mv", "cpu")
+    rows = np.flatnonzero(sparse.frame["d1"] < 0.5)
+    CompactMatrix().fit([(invent("mm", "gpu"), np.arange(60)), (sparse, rows)])
     with pytest.raises(AssertionError, match="compared"):
-        CompactMatrix().fit([(dense, np.arange(90))])
+        CompactMatrix().fit([(sparse, np.arange(90))])
 
 
 def test_the_choice_sees_training_rows_only(invent: Invent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_other_models_and_broken_ones_are_refused(invent: Invent) -> None:
         compile_model(forest)
     model = network((D, 7, 1), False)
     for weights in (model.weights[:-1], np.where(np.arange(len(model.weights)) == 3, np.nan, model.weights)):
-        with pytest.raises(UsageError, match=r"it needs 85 finite ones"):
+        with pytest.raises(UsageError, match=rf"it needs {n_weights((D, 7, 1))} finite ones"):
             compile_model(replace(model, weights=weights))
 
 

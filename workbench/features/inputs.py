@@ -19,7 +19,7 @@ from workbench.errors import DataError, UsageError
 if TYPE_CHECKING:
     from workbench.data.datasets import Dataset
 
-__all__ = ["OPERATIONS", "Term", "aligned_terms", "columns_of", "evaluate", "log_terms", "raw_terms", "schedule_terms", "with_complexity"]
+__all__ = ["OPERATIONS", "Term", "aligned_terms", "columns_of", "evaluate", "log_terms", "raw_terms", "schedule_terms", "stored_terms", "with_complexity"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,6 +28,9 @@ _TILE = 16
 
 # log2 of the sparsest density of Table II: one element of 1,024 x 1,024.
 _EMPTIEST = -20.0
+
+# A library holds a matrix of a lower density as a sparse one (kernels/matrix/harness.hpp), which is another program.
+_SPARSE_BELOW = 0.5
 
 # The order is the code that compiled inference uses: append, never reorder.
 OPERATIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
@@ -38,6 +41,9 @@ OPERATIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "alignment": lambda a, b: np.gcd(a.astype(np.int64), _TILE) / _TILE,
     "padding": lambda a, b: np.log2(np.ceil(a / _TILE) * _TILE / a),
     "overhang": lambda a, b: np.log2(np.maximum(1.0, a / b)),
+    "stored": lambda a, b: np.where(a < _SPARSE_BELOW, np.log2(a), 0.0),
+    "dense": lambda a, b: np.where(a < _SPARSE_BELOW, 0.0, 1.0),
+    "one": lambda a, b: np.where(a == 1, 1.0, 0.0),
 }
 
 
@@ -47,7 +53,7 @@ class Term:
 
     Attributes:
         operation: name in OPERATIONS: the value itself, log2, 1/a, log2 of a density with 1 taken for the sparsest, gcd(a, 16)/16, log2 of the padding
-            of a to a multiple of 16, log2 max(1, a/b).
+            of a to a multiple of 16, log2 max(1, a/b), log2 of the share of elements that is stored at density a, whether all are, whether a is 1.
         column: column a.
         second: column b, where the operation has two.
     """
@@ -142,8 +148,17 @@ def aligned_terms(dataset: Dataset, complexity: bool = True, emptied: bool = Fal
     return terms + ([Term("inverse", "threads")] if "threads" in dataset.knobs else [])
 
 
+def stored_terms(dataset: Dataset, complexity: bool) -> list[Term]:
+    """Logarithms and 1/threads, with each density as what a library makes of it: the share of elements stored, and whether it takes the dense program."""
+    terms = [Term("stored", t.column) if t.column.startswith("d") else t for t in log_terms(dataset, complexity)]
+    terms += [Term("dense", name) for name in dataset.parameters if name.startswith("d")]
+    return terms + ([Term("inverse", "threads")] if "threads" in dataset.knobs else [])
+
+
 def schedule_terms(dataset: Dataset) -> list[Term]:
     """Inputs of a schedule model: logarithms of sizes and schedule parameters (a knob that may be 0 as it is), and what a schedule computes twice.
+
+    A knob of 0, 1 or 2 numbers choices that have no order (what FFT does in parallel), so it also says whether it is 1.
 
     Halide's Blur computes its first stage in vectors of s1 inside tiles of s2: with s1 > s2 each tile computes s1/s2 times what it needs.
     An input that never varies in the data set is left out. Raises DataError if one is missing.
@@ -151,7 +166,9 @@ def schedule_terms(dataset: Dataset) -> list[Term]:
     missing = [name for name in dataset.inputs if name not in dataset.frame.columns]
     if missing:
         raise DataError(f"data set {dataset.name}: its input {missing[0]!r} is not a column of the frame")
-    values = {name: dataset.frame[name].to_numpy(dtype=float) for name in dataset.inputs}
-    # "not equal to 0" keeps a column with NaN, which `evaluate` then names. A switch such as 0 or 1 has no logarithm.
-    terms = [Term("value" if (given == 0).any() else "log2", name) for name, given in values.items() if np.ptp(given) != 0]
+    # "not equal to 0" keeps a column with NaN, which `evaluate` then names. A knob of 0 has no logarithm.
+    varied = {name: given for name in dataset.inputs if np.ptp(given := dataset.frame[name].to_numpy(dtype=float)) != 0}
+    switches = [name for name, given in varied.items() if (given == 0).any()]
+    terms = [Term("value" if name in switches else "log2", name) for name in varied]
+    terms += [Term("one", name) for name in switches if varied[name].max() > 1]
     return terms + ([Term("overhang", "s1", "s2")] if dataset.kernel.name == "blur" else [])

@@ -132,9 +132,18 @@ def _interpret(
                 elif op == 5:
                     for r in range(some):
                         scratch[z, r] = np.log2(np.ceil(scratch[a, r] / 16.0) * 16.0 / scratch[a, r])
-                else:
+                elif op == 6:
                     for r in range(some):
                         scratch[z, r] = np.log2(max(1.0, scratch[a, r] / scratch[b, r]))
+                elif op == 7:
+                    for r in range(some):
+                        scratch[z, r] = np.log2(scratch[a, r]) if scratch[a, r] < 0.5 else 0.0
+                elif op == 8:
+                    for r in range(some):
+                        scratch[z, r] = 0.0 if scratch[a, r] < 0.5 else 1.0
+                else:
+                    for r in range(some):
+                        scratch[z, r] = 1.0 if scratch[a, r] == 1.0 else 0.0
                 for r in range(some, count):
                     scratch[z, r] = scratch[z, 0]
                 centre, inverse = numbers[first_number + t], numbers[first_number + terms + t]
