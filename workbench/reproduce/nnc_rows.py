@@ -229,7 +229,8 @@ def measured_rows(out: Outputs, scores: pd.DataFrame, datasets: Sequence[Dataset
             out.row(f"own.measured.{kernel}", errors.mean(), label=own.title(dataset.name), data_sets=[dataset.name], n_tasks=1, note=note)
         if len(members) > 1:
             sets = [dataset.name for dataset in members]
-            note = f"noise floor [%], mean: {np.mean([floor for floor, _ in floors.values()]):.1f}"
+            known = [floor for floor, _ in floors.values()]
+            note = f"noise floor [%], mean: {np.mean(known):.1f}" if np.isfinite(known).all() else "noise floor: not known of all"
             label = f"mean, {own.machine(own.parts(sets[0])[0])}"
             part = scores[scores["data_set"].isin(sets)]
             _level(out, f"own.measured.{kernel}", nnc.level(part, "compact"), label=label, data_sets=sets, n_tasks=len(sets), note=note)
