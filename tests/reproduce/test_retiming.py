@@ -16,12 +16,13 @@ from workbench.data.store import Store
 from workbench.errors import DataError
 from workbench.kernels import kernel
 from workbench.measure.halide import Candidate, halide_workload, open_series
+from workbench.models.base import CostModel, Problem, Recipe
 from workbench.models.compact import CompactSchedule, Options
 from workbench.reproduce.live import measure_schedules
 from workbench.reproduce.retiming import LEFT_OUT, WITHIN, bars, cases, choose, ratio, retime, time_ratios
 from workbench.schema import Device
 
-FAST_FIT = CompactSchedule(Options(hidden=0, terms=2, restarts=2, steps=15, inputs="schedule"))
+FAST_FIT = {"chosen": CompactSchedule(Options(hidden=0, terms=2, restarts=2, steps=15, inputs="schedule"))}
 
 
 def invented(sizes: Sequence[int] = (64, 128), schedules: int = 40) -> Dataset:
@@ -89,6 +90,31 @@ def test_choices_and_what_they_were_chosen_from() -> None:
         assert (of["candidates"] == len(candidates)).all()
         assert all(times[case.size, row["index"]] == row["measured_s"] for row in of.to_dict("records"))
     assert (picks["training_s"] > 0).all()
+
+
+def test_every_recipe_has_a_choice_of_its_own() -> None:
+    class Slowest(Recipe):
+        """Takes the slowest schedules for the fastest."""
+
+        name = "slowest"
+
+        def fit(self, problems: Sequence[Problem], seed: int = 0) -> list[CostModel]:
+            return [SlowestModel() for _ in problems]
+
+    class SlowestModel(CostModel):
+        name, n_parameters = "slowest", 0
+
+        def predict_time_s(self, frame: pd.DataFrame) -> np.ndarray:
+            return 1 / frame["time_s"].to_numpy()
+
+    data = invented((64,))
+    wanted = cases(data, splits=1)
+    of = choose(data, {**FAST_FIT, "worst": Slowest()}, wanted).set_index("choice")
+    assert list(of.index) == ["chosen", "worst", "chosen of 5", "best", "random"]
+    times = data.frame["time_s"].to_numpy()[wanted[0].candidates]
+    assert of.loc["worst", "measured_s"] == times.max()
+    assert of.loc["worst", "predicted_s"] == 1 / times.max()
+    assert of.loc["best", "measured_s"] == of.loc["chosen", "measured_s"] == times.min()
 
 
 def picks_of(size: int, chosen: Sequence[int], best: Sequence[int]) -> pd.DataFrame:

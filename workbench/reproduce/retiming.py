@@ -9,7 +9,7 @@ Chosen, best, random and the autoschedulers' schedules of a size then take turns
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,8 +22,9 @@ from workbench.features.inputs import with_complexity
 from workbench.measure.halide import Candidate
 from workbench.metrics import Interval, bootstrap_tasks
 from workbench.metrics.checks import Floats
-from workbench.models.base import Recipe, Rows
-from workbench.models.compiled import compile_model
+from workbench.models.base import CostModel, Recipe, Rows
+from workbench.models.compact import CompactModel
+from workbench.models.compiled import CompiledModel, compile_model
 
 __all__ = ["LEFT_OUT", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "time_ratios"]
 
@@ -79,37 +80,39 @@ def cases(dataset: Dataset, *, train: int = 250, splits: int = 3, seed: int = 0)
     return found
 
 
-def choose(dataset: Dataset, recipe: Recipe, wanted: Sequence[Case], seed: int = 0) -> pd.DataFrame:
-    """What a model of each case chooses, beside the fastest candidate by the first measurement and one drawn at random.
+def choose(dataset: Dataset, recipes: Mapping[str, Recipe], wanted: Sequence[Case], seed: int = 0) -> pd.DataFrame:
+    """What the models of each case choose, beside the fastest candidate by the first measurement and one drawn at random.
 
-    "chosen of 5" is what trying a few gives: of the five candidates that are predicted to be the fastest, the one with the least first measurement.
+    "... of 5" is what trying a few gives: of the five candidates that the first recipe's model predicts to be the fastest, the one with the least first
+    measurement.
 
     Args:
         dataset: with the space's `index` of each schedule as a column.
-        recipe: fitted for each case by itself.
+        recipes: name of a choice -> recipe, fitted for each case by itself.
         wanted: from `cases`.
-        seed: of the fit and of the random candidate.
+        seed: of the fits and of the random candidate.
 
     Returns:
-        A row a case and choice ("chosen", "chosen of 5", "best", "random"): way, size, split, choice, index, predicted_s, measured_s, candidates (how
-        many), train_rows, training_s (from the training rows to the compiled model).
+        A row a case and choice (the names of the recipes, "<first name> of 5", "best", "random"): way, size, split, choice, index, predicted_s (by the
+        choice's own model, else by the first), measured_s, candidates (how many), train_rows, training_s (from the training rows to the model, compiled where
+        it is a single one).
     """
     full = with_complexity(dataset).frame
     measured, index = full["time_s"].to_numpy(dtype=float), full["index"].to_numpy()
     records = []
     for case in wanted:
-        start = time.perf_counter()
-        model = compile_model(recipe.fit([(dataset, case.train)], seed)[0])
-        training_s = time.perf_counter() - start
-        predicted, first = model.predict_time_s(full.iloc[case.candidates]), measured[case.candidates]
-        foremost = np.argsort(predicted, kind="stable")[:5]
-        picked = {
-            "chosen": int(foremost[0]),
-            "chosen of 5": int(foremost[first[foremost].argmin()]),
+        rows, first = full.iloc[case.candidates], measured[case.candidates]
+        fits = {name: _trained(recipe, dataset, case.train, seed) for name, recipe in recipes.items()}
+        predicted = {name: model.predict_time_s(rows) for name, (model, _) in fits.items()}
+        leading = next(iter(recipes))
+        foremost = np.argsort(predicted[leading], kind="stable")[:5]
+        picked = {name: int(seconds.argmin()) for name, seconds in predicted.items()} | {
+            f"{leading} of 5": int(foremost[first[foremost].argmin()]),
             "best": int(first.argmin()),
             "random": int(np.random.default_rng([seed, case.size, case.split]).integers(len(case.candidates))),
         }
         for choice, place in picked.items():
+            by = choice if choice in fits else leading
             row = case.candidates[place]
             records.append(
                 {
@@ -118,14 +121,21 @@ def choose(dataset: Dataset, recipe: Recipe, wanted: Sequence[Case], seed: int =
                     "split": case.split,
                     "choice": choice,
                     "index": int(index[row]),
-                    "predicted_s": float(predicted[place]),
+                    "predicted_s": float(predicted[by][place]),
                     "measured_s": float(measured[row]),
                     "candidates": len(case.candidates),
                     "train_rows": len(case.train),
-                    "training_s": training_s,
+                    "training_s": fits[by][1],
                 }
             )
     return pd.DataFrame(records)
+
+
+def _trained(recipe: Recipe, dataset: Dataset, rows: Rows, seed: int) -> tuple[CostModel | CompiledModel, float]:
+    start = time.perf_counter()
+    model = recipe.fit([(dataset, rows)], seed)[0]
+    ready = compile_model(model) if isinstance(model, CompactModel) else model
+    return ready, time.perf_counter() - start
 
 
 def retime(picks: pd.DataFrame, racer: Racer, baselines: Sequence[str] = (), repeats: int = 15) -> pd.DataFrame:
