@@ -95,6 +95,7 @@ def test_smoke_on_our_own_data_alone(checkout: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("WORKBENCH_MIRROR", raising=False)
     rows = {(row["claim"], row["label"]) for record in check(checkout) for row in record["rows"]}
     assert {("nnc.table09", "clean protocol, Emerald Rapids"), ("own.measured.mp", "Boost Emerald Rapids")} <= rows
+    assert {("nnc.table11", "Emerald Rapids"), ("nnc.claim.mullapudi", "Emerald Rapids, chosen by NN+C")} <= rows
     scorecard = build_scorecard(checkout)
     assert "nnc-mm-i5-500" in scorecard.out_of_reach
     assert all("WORKBENCH_MIRROR" in how for how in scorecard.out_of_reach.values())
