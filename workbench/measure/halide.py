@@ -28,7 +28,7 @@ from workbench.kernels.base import whole
 from workbench.kernels.halide import problem_of
 from workbench.measure.halide_worker import CONFIRMED_S
 from workbench.measure.host import cpu, load, memory_limit_bytes, processor
-from workbench.measure.isolation import Child, ChildFailure, Closing
+from workbench.measure.isolation import Child, ChildFailure, Closing, plain_environment
 from workbench.measure.provenance import claim
 from workbench.measure.timing import Policy
 from workbench.schema import Device, Measurement, Status, Workload
@@ -131,7 +131,7 @@ class Runner(Closing):
         self.schedules: dict[str, str] = {}
         setup = {"parent": os.getpid(), "problem": problem or problem_of(workload.kernel), "arguments": {"n": workload.params["n"], "seed": seed}}
         # The child finds the modules that the parent finds, and none that lie in the folder it happens to run in.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HL_NUM_THREADS": str(workload.params["threads"])}
+        environment = {**plain_environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HL_NUM_THREADS": str(workload.params["threads"])}
         pinned = f"; pinned to CPU {', '.join(map(str, pin))}" if pin else ""
         early = f"; a configuration {hopeless:g} times slower than the best so far is timed for {CONFIRMED_S:g} s, which may be one repeat"
         self.provenance = {

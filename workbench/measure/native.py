@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import random
 import tempfile
@@ -22,7 +21,7 @@ from workbench.kernels.matrix import INSTANCES, KERNELS, LIBRARIES
 from workbench.kernels.matrix.reference import difference, read_run
 from workbench.measure.build import FLAGS, build, find_compiler
 from workbench.measure.host import cpu, load, memory_limit_bytes, processor, usable_cpus
-from workbench.measure.isolation import Child, ChildFailure, Closing, checked_cpus
+from workbench.measure.isolation import Child, ChildFailure, Closing, checked_cpus, plain_environment
 from workbench.measure.provenance import claim
 from workbench.measure.timing import Policy, fault
 from workbench.schema import Device, Measurement, Status, Workload
@@ -239,6 +238,5 @@ def _times(answer: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what would steer OpenMP from outside; waiting threads sleep, since two that spin on one CPU cost the work its time."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
-    return ours | {"OMP_WAIT_POLICY": "passive", "OMP_DYNAMIC": "false"}
+    """The plain environment; waiting threads sleep, since two that spin on one CPU cost the work its time."""
+    return plain_environment() | {"OMP_WAIT_POLICY": "passive", "OMP_DYNAMIC": "false"}
