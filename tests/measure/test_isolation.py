@@ -130,10 +130,11 @@ def test_an_interrupted_request_leaves_no_late_answer(fake, tmp_path, monkeypatc
     ],
 )
 def test_a_program_that_does_not_start_is_an_error(command, reason):
-    with Child(command) as child, pytest.raises(BuildError) as error:
+    with Child(command, remedy="sell it") as child, pytest.raises(BuildError) as error:
         child.ask(request(GOOD), 10)
     assert reason in str(error.value)
     assert command[0] in str(error.value)
+    assert str(error.value).endswith("; sell it")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")

@@ -17,6 +17,7 @@ from workbench.errors import UsageError
 from workbench.kernels import kernel
 from workbench.tune import selector as module
 from workbench.tune.select import Selector, Variant
+from workbench.tune.variants import complete
 
 VARIANTS = [("eigen", 1), ("eigen", 2), ("eigen", 8), ("boost", 1)]
 
@@ -134,6 +135,7 @@ def test_a_runner_up_within_the_models_error_is_named(mm: Selector) -> None:
         ({"m": 0, "n": 4, "k": 4}, "m is 0; it is a positive number"),
         ({"m": float("nan"), "n": 4, "k": 4}, "m is nan; it is a positive number"),
         ({"m": 4.5, "n": 4, "k": 4}, "m is 4.5; it is a whole number"),
+        ({"m": 1e300, "n": 4, "k": 4}, r"m is 1e\+300; it is at most 2\^53"),
         ({"m": "4", "n": 4, "k": 4}, "m is '4'; it is a positive number"),
         ({"m": 4, "n": 4, "k": 4, "d1": 1.5}, "d1 is 1.5; a density is at most 1"),
     ],
@@ -141,6 +143,12 @@ def test_a_runner_up_within_the_models_error_is_named(mm: Selector) -> None:
 def test_inputs_that_cannot_be(mm: Selector, inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         mm.select(inputs)
+
+
+def test_a_window_fits_into_the_matrix() -> None:
+    assert complete(kernel("mc"), {"m": 5, "n": 7, "r": 5}) == {"m": 5, "n": 7, "r": 5, "d1": 1}
+    with pytest.raises(UsageError, match="n is 3, less than r = 5; the window must fit into the matrix"):
+        complete(kernel("mc"), {"m": 5, "n": 3, "r": 5})
 
 
 def test_choose_refuses_what_it_cannot_answer(mm: Selector) -> None:
@@ -202,6 +210,8 @@ def test_a_space_too_large_to_enumerate_is_sampled(blurred: Selector, monkeypatc
     assert 90 <= choice.variants <= 91
     assert any("90 schedules drawn at random were compared" in note for note in choice.notes)
     assert choice.default is not None
+    twice = replace(blurred, sources=(blurred.sources[0], replace(blurred.sources[0], data_set="again"))).select({"n": 256})
+    assert len([note for note in twice.notes if "drawn at random" in note]) == 1
 
 
 def test_tables_of_sizes_do_not_pile_up(blurred: Selector, monkeypatch: pytest.MonkeyPatch) -> None:

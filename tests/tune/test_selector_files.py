@@ -75,6 +75,8 @@ FAULTS: dict[str, tuple[Edit, str]] = {
     "space": (first(lambda s: s.update(space="halide")), "space is 'halide'; it must be one of kernel 'mm': none"),
     "configs": (first(lambda s: s.update(configs=[])), r"configs is \[\]; it must be a list of at least one variant"),
     "config": (first(lambda s: s["configs"].__setitem__(1, {"threads": "two"})), r"configs\[1\]: threads is 'two'; it must be a finite number"),
+    "config threads": (first(lambda s: s["configs"].__setitem__(1, {"threads": 1.5})), r"configs\[1\]: threads is 1.5; it must be a whole number, 1 or more"),
+    "no threads": (first(lambda s: s["configs"].__setitem__(1, {"threads": -1})), r"configs\[1\]: threads is -1.*; it must be a whole number"),
     "config knob": (first(lambda s: s["configs"].__setitem__(1, {})), r"configs\[1\]: the field 'threads' is missing"),
     "config more": (first(lambda s: s["configs"].__setitem__(1, {"threads": 1, "s1": 2})), "unknown field 's1' in a variant"),
     "averages": (first(lambda s: s["averages"].pop()), "averages is '2 numbers'; it must be a list of 3 numbers"),

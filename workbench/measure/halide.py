@@ -148,6 +148,7 @@ class Runner(Closing):
             pin=pin,
             memory_bytes=memory_limit_bytes(),
             start_limit_s=self.limits.start_s,
+            remedy="run the command again, and if that does not help, install the package halide anew",
         )
 
     def close(self) -> None:

@@ -69,6 +69,7 @@ class Child(Closing):
         pin: numbers of the CPUs that it may run on; none: all of ours.
         memory_bytes: the address space that it may have (on Linux; other systems have no such limit from outside); None: no limit.
         start_limit_s: seconds for the answer to the first request, {"kernel": "ping"}, which shows that the program starts at all.
+        remedy: what to do where it does not start, for the message.
 
     Raises:
         UsageError: CPUs that are not there, or that this system cannot pin to.
@@ -82,6 +83,7 @@ class Child(Closing):
         pin: Sequence[int] = (),
         memory_bytes: int | None = None,
         start_limit_s: float = 30.0,
+        remedy: str = "run it again",
     ) -> None:
         self.command = list(command)
         self.starts = 0
@@ -89,6 +91,7 @@ class Child(Closing):
         self._pin = checked_cpus(pin)
         self._memory_bytes = memory_bytes
         self._start_limit_s = start_limit_s
+        self._remedy = remedy
         self._process: subprocess.Popen[bytes] | None = None
         self._selector: selectors.BaseSelector | None = None
         self._id = 0
@@ -144,7 +147,7 @@ class Child(Closing):
                 start_new_session=True,  # so that it can be ended with its own children
             )
         except OSError as error:
-            raise BuildError(f"{self.command[0]}: does not start ({error.strerror or error}); delete it to have it built anew") from error
+            raise BuildError(f"{self.command[0]}: does not start ({error.strerror or error}); {self._remedy}") from error
         self._process = process
         self.starts += 1
         self._selector = selectors.DefaultSelector()
@@ -163,7 +166,7 @@ class Child(Closing):
             self._exchange({"kernel": "ping"}, self._start_limit_s)
         except (ChildFailure, OSError) as error:
             self.close()
-            raise BuildError(f"{self.command[0]}: does not start ({error}); delete it to have it built anew") from error
+            raise BuildError(f"{self.command[0]}: does not start ({error}); {self._remedy}") from error
         except BaseException:
             self.close()
             raise

@@ -123,7 +123,8 @@ class Runner(Closing):
         }
         self._scratch = tempfile.TemporaryDirectory(prefix="workbench-")
         self._dump = Path(self._scratch.name) / "run.bin"
-        self._child = Child([*command, str(self._dump)], env=_environment(), pin=pin, memory_bytes=memory_limit_bytes())
+        remedy = "run the command again, and if that does not help, delete the program: it is then built anew"
+        self._child = Child([*command, str(self._dump)], env=_environment(), pin=pin, memory_bytes=memory_limit_bytes(), remedy=remedy)
 
     def close(self) -> None:
         """End the program; the store stays open."""

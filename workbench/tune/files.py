@@ -134,6 +134,8 @@ def _config(fields: Fields, name: str, record: Any, knobs: tuple[str, ...]) -> M
     nested = _nested(fields, name, record)
     config = {knob: nested.number(knob) for knob in knobs}
     nested.done("a variant")
+    if (threads := config.get("threads", 1)) < 1 or threads != int(threads):
+        raise nested.wrong("threads", threads, "a whole number, 1 or more")
     return {knob: int(value) if value == int(value) else value for knob, value in config.items()}
 
 

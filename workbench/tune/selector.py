@@ -168,7 +168,7 @@ class Selector:
             if source.space:
                 workload = self.kernel.workload(dict(zip(self.parameters, values, strict=True)))
                 frame, first, note = _candidates(self.kernel, workload, source)
-                notes += note
+                notes += [text for text in note if text not in notes]  # two data sets of one space say the same
             else:
                 frame = pd.DataFrame(source.configs, columns=list(source.knobs), index=range(len(source.configs)))
                 first = int(np.argmin(source.averages))

@@ -9,12 +9,16 @@ from numbers import Real
 
 from workbench.errors import UsageError
 from workbench.kernels.base import Kernel
+from workbench.kernels.matrix import INSTANCES
 from workbench.models.base import CostModel
 from workbench.schema import Device
 
 __all__ = ["Choice", "Number", "Source", "Variant", "complete", "duration"]
 
 Number = int | float
+
+# Beyond it a float skips whole numbers.
+_LARGEST = 2**53
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,8 @@ def complete(kernel: Kernel, inputs: Mapping[str, Number]) -> dict[str, Number]:
     """All parameters of a kernel in its order: densities that are left out are 1, and so is the stride s.
 
     Raises:
-        UsageError: an unknown or missing parameter, a density outside 0 to 1, or anything else that is no positive whole number.
+        UsageError: an unknown or missing parameter, a density outside 0 to 1, anything else that is no whole number from 1 to 2^53, a matrix smaller than its
+            window.
     """
     defaults = {name: 1 for name in kernel.parameters if _is_density(name) or name == "s"}
     params = kernel.workload({**defaults, **inputs}).params
@@ -138,7 +143,12 @@ def complete(kernel: Kernel, inputs: Mapping[str, Number]) -> dict[str, Number]:
             raise UsageError(f"kernel {kernel.name!r}: {name} is {value!r}; a density is at most 1")
         if not _is_density(name) and value != int(value):
             raise UsageError(f"kernel {kernel.name!r}: {name} is {value!r}; it is a whole number")
+        if value > _LARGEST:
+            raise UsageError(f"kernel {kernel.name!r}: {name} is {value!r}; it is at most 2^53")
         out[name] = int(value) if value == int(value) else float(value)
+    for name, least in (INSTANCES[kernel.name].at_least if kernel.name in INSTANCES else {}).items():
+        if out[name] < out[least]:
+            raise UsageError(f"kernel {kernel.name!r}: {name} is {out[name]!r}, less than {least} = {out[least]!r}; the window must fit into the matrix")
     return out
 
 
