@@ -144,7 +144,7 @@ def complete(kernel: Kernel, inputs: Mapping[str, Number]) -> dict[str, Number]:
         if not _is_density(name) and value != int(value):
             raise UsageError(f"kernel {kernel.name!r}: {name} is {value!r}; it is a whole number")
         if value > _LARGEST:
-            raise UsageError(f"kernel {kernel.name!r}: {name} is {value!r}; it is at most 2^53")
+            raise UsageError(f"kernel {kernel.name!r}: {name} is {value:g}; it is at most 2^53")
         out[name] = int(value) if value == int(value) else float(value)
     for name, least in (INSTANCES[kernel.name].at_least if kernel.name in INSTANCES else {}).items():
         if out[name] < out[least]:
