@@ -197,6 +197,8 @@ class _CompactRecipe(Recipe):
     def fit(self, problems: Sequence[Problem], seed: int = 0) -> list[CostModel]:
         """One model a problem. With several candidates, the first unless another's error inside the training rows is smaller by the margin."""
         prepared = [(with_complexity(dataset), rows) for dataset, rows in problems]
+        for dataset, rows in prepared:
+            targets(dataset, rows)  # what cannot be learned from is named before anything is computed from it
         if len(self.candidates) == 1:
             return list(_fit(self.name, prepared, self.candidates[0], seed))
         # Where no training row tells the candidates apart there is nothing to compare.
