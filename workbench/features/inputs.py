@@ -166,9 +166,9 @@ def schedule_terms(dataset: Dataset) -> list[Term]:
     missing = [name for name in dataset.inputs if name not in dataset.frame.columns]
     if missing:
         raise DataError(f"data set {dataset.name}: its input {missing[0]!r} is not a column of the frame")
-    # "not equal to 0" keeps a column with NaN, which `evaluate` then names. A knob of 0 has no logarithm.
+    # "not equal to 0" keeps a column with NaN, which `evaluate` then names. A knob of 0 has no logarithm; a size of 0 is a mistake.
     varied = {name: given for name in dataset.inputs if np.ptp(given := dataset.frame[name].to_numpy(dtype=float)) != 0}
-    switches = [name for name, given in varied.items() if (given == 0).any()]
+    switches = [name for name, given in varied.items() if name in dataset.knobs and (given == 0).any()]
     terms = [Term("value" if name in switches else "log2", name) for name in varied]
     terms += [Term("one", name) for name in switches if varied[name].max() > 1]
     return terms + ([Term("overhang", "s1", "s2")] if dataset.kernel.name == "blur" else [])
