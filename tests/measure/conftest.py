@@ -18,3 +18,12 @@ def fake() -> Callable[..., list[str]]:
         return [sys.executable, "-I", "-S", str(FAKE), json.dumps({str(m): fault for m, fault in (faults or {}).items()})]
 
     return command
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`data/raw` of a project that has nothing yet."""
+    raw = tmp_path / "data" / "raw"
+    raw.mkdir(parents=True)
+    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
+    return raw

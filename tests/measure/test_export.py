@@ -34,13 +34,6 @@ def store(tmp_path, fake):
         yield opened
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    (tmp_path / "data" / "raw").mkdir(parents=True)
-    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
-    return tmp_path / "data" / "raw"
-
-
 def test_a_series_becomes_a_data_set(store, root):
     assert export(store, "matrix-cpu-x", root) == {"matrix-cpu-x-mv-boost": 2, "matrix-cpu-x-mv-eigen": 5}
     data = load_dataset("matrix-cpu-x-mv-eigen")

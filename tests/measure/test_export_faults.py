@@ -57,13 +57,6 @@ def fill(store: Store, count: int, passes: int = 1) -> None:
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
-    (tmp_path / "data" / "raw").mkdir(parents=True)
-    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
-    return tmp_path / "data" / "raw"
-
-
-@pytest.fixture
 def store(tmp_path):
     with Store(tmp_path / "store.db") as opened:
         fill(opened, 20, passes=2)

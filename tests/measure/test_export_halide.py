@@ -50,13 +50,6 @@ def store(tmp_path):
         yield opened
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    (tmp_path / "data" / "raw").mkdir(parents=True)
-    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
-    return tmp_path / "data" / "raw"
-
-
 def test_schedules_and_choices_become_two_data_sets(store, root):
     for n in (64, 128):
         fill(store, halide_workload("blur", n), [3.0, 1.0], schedulers=True)
