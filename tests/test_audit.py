@@ -208,8 +208,10 @@ def test_frames_that_cannot_be_audited() -> None:
     few = audit(dataset(frame.head(10)))
     assert not few.passed
     assert few.reasons == ["10 timed rows; at least 60 are needed"]
+    assert few.to_dict()["verdict"] == few.verdict == "too few rows to tell"
     none = audit(dataset(frame.assign(status="timeout", time_s=np.nan)))
     assert not none.passed
+    assert none.verdict == "failed"
     assert not audit(dataset(frame, knobs=())).passed
     with pytest.raises(DataError, match="no column 'b'"):
         audit(dataset(frame.drop(columns="b")))

@@ -107,10 +107,18 @@ class AuditReport:
     tasks: list[TaskAudit] = field(default_factory=list)
     skipped_tasks: int = 0
 
+    @property
+    def verdict(self) -> str:
+        """The verdict in words: "passed", "failed", or that the rows are too few to tell, which speaks neither for nor against them."""
+        if self.passed:
+            return "passed"
+        return "too few rows to tell" if 0 < self.timed_rows < TASK_MIN_ROWS else "failed"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, with the thresholds of the verdict."""
         record = dataclasses.asdict(self)
         record["impossible"]["rules"] = list(self.impossible.rules)
+        record["verdict"] = self.verdict
         for task, entry in zip(record["tasks"], self.tasks, strict=True):
             task["constant"] = entry.constant
         record["thresholds"] = {

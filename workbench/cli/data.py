@@ -87,7 +87,7 @@ def verify(names: Names = None) -> None:
 
 @app.command(epilog="Example: workbench data audit halide-blur-i5 --json")
 def audit(name: Annotated[str, typer.Argument(help="Name of a data set.")], as_json: AsJson = False) -> None:
-    """Ask whether the times of a data set are labels: signal, order, repeats, impossible configurations, speed against the peak. Exit code 1 if it fails."""
+    """Ask whether the times of a data set are labels: signal, order, repeats, impossible configurations, speed against the peak. Exit code 1 unless it passes."""
     from workbench.audit import audit as run_audit
     from workbench.data.datasets import load_dataset
 
@@ -164,7 +164,7 @@ def _audit_lines(report: dict[str, Any]) -> list[str]:
         return "unknown" if value is None else f"{value:.2f}"
 
     lines = [
-        f"{report['name']}: {'passed' if report['passed'] else 'FAILED'}",
+        f"{report['name']}: {report['verdict'].replace('failed', 'FAILED')}",
         f"  rows: {report['rows']:,}, timed {report['timed_rows']:,}",
         f"  signal: R2 of log time from inputs {number(report['signal_r2'])}",
         f"  order: R2 of log time from position {number(report['order_r2'])}, beyond the inputs {number(report['order_beyond_r2'])}",
