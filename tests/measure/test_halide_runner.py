@@ -16,7 +16,8 @@ import pytest
 
 from workbench.data.store import Store
 from workbench.errors import UsageError, WorkbenchError
-from workbench.measure.halide import Limits, Runner, candidates, halide_workload, measure_schedules, series
+from workbench.measure.halide import Limits, Runner, candidates, halide_workload, series
+from workbench.measure.runner import measure_missing
 from workbench.schema import Device, Measurement, Status
 
 WORKLOAD = halide_workload("blur", 1024)
@@ -157,40 +158,41 @@ def test_a_longer_series_continues_a_shorter_one() -> None:
 def test_a_series_has_one_way_of_measuring(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
         with runner() as here:
-            list(measure_schedules(store, here, [index(faulty.FINE)]))
+            list(measure_missing(store, here, [index(faulty.FINE)]))
         note = json.loads(store.note(series(WORKLOAD, "here")) or "")
         assert "the minimum" in note["policy"]
         assert "10 times slower" in note["policy"]
         assert note["compiler"].startswith("Halide ")
         with runner(seed=1) as here, pytest.raises(UsageError, match="have seed '0', these would have '1'; use another store"):
-            list(measure_schedules(store, here, [index(faulty.NOISY)]))
+            list(measure_missing(store, here, [index(faulty.NOISY)]))
 
 
 def test_resumed_where_it_was(tmp_path: Path) -> None:
     wanted = [index(behaviour) for behaviour in (faulty.FINE, faulty.RAISE_BUILDING, faulty.NOISY)]
     with Store(tmp_path / "s.db") as store, runner() as here:
-        assert [m.index for m in measure_schedules(store, here, wanted[:2])] == wanted[:2]
+        assert [m.index for m in measure_missing(store, here, wanted[:2])] == wanted[:2]
         # A failure is done too; what the store has of another device or workload is not.
-        assert [m.index for m in measure_schedules(store, here, wanted)] == wanted[2:]
-        assert [m.index for m in measure_schedules(store, here, [*wanted, "Li2018"])] == [None]
-        assert [m.index for m in measure_schedules(store, here, wanted[:1], times=2)] == wanted[:1]
+        assert [m.index for m in measure_missing(store, here, wanted)] == wanted[2:]
+        assert [m.index for m in measure_missing(store, here, [*wanted, "Li2018"])] == [None]
+        assert [m.index for m in measure_missing(store, here, wanted[:1], times=2)] == wanted[:1]
         assert len(store) == 5
     with Store(tmp_path / "s.db") as store, runner(device=Device("elsewhere", "cpu")) as there:
-        assert [m.index for m in measure_schedules(store, there, wanted)] == wanted
+        assert [m.index for m in measure_missing(store, there, wanted)] == wanted
     with Store(tmp_path / "s.db") as store, runner() as here:
-        assert list(measure_schedules(store, here, wanted)) == []
+        assert list(measure_missing(store, here, wanted)) == []
         assert here.best_s == min(m.time_s for m in store.rows(device="here") if m.time_s is not None)
 
 
 SERIES = """
 import sys
 from workbench.data.store import Store
-from workbench.measure.halide import Limits, Runner, halide_workload, measure_schedules
+from workbench.measure.halide import Limits, Runner, halide_workload
+from workbench.measure.runner import measure_missing
 from workbench.schema import Device
 path, *indices = sys.argv[1:]
 options = {"device": Device("here", "cpu"), "problem": "faulty_problem:Faulty", "limits": Limits(run_s=1000)}
 with Store(path) as store, Runner(halide_workload("blur", 1024), **options) as runner:
-    for measurement in measure_schedules(store, runner, [int(i) for i in indices]):
+    for measurement in measure_missing(store, runner, [int(i) for i in indices]):
         print(runner.pid, measurement.index, flush=True)
 """
 

@@ -68,14 +68,14 @@ def _measure(store: Store, runner: Runner, drawn: Sequence[Candidate], scheduler
 
     from tqdm.auto import tqdm
 
-    from workbench.measure.halide import attempts, measure_schedules
     from workbench.measure.passes import rounds
+    from workbench.measure.runner import attempts, measure_missing
 
     done = attempts(store, runner)
     planned = rounds(drawn, passes, first=schedulers)
     left = sum(done[runner.key(c)] < times for group, times in planned for c in group)
     total = sum(len(group) for group, _ in planned)
-    measured = chain.from_iterable(measure_schedules(store, runner, group, times=times) for group, times in planned)
+    measured = chain.from_iterable(measure_missing(store, runner, group, times=times) for group, times in planned)
     try:
         with tqdm(total=total, initial=total - left, desc=_title(runner), unit="schedule", disable=None) as bar:
             for count, _ in enumerate(measured, 1):

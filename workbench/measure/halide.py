@@ -15,7 +15,6 @@ import platform
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,15 +25,14 @@ from workbench.errors import MissingPackage, UsageError, WorkbenchError
 from workbench.kernels import kernel
 from workbench.kernels.base import whole
 from workbench.kernels.halide import problem_of
-from workbench.measure.halide_worker import CONFIRMED_S
+from workbench.measure import runner
 from workbench.measure.host import cpu, load, memory_limit_bytes, processor
-from workbench.measure.isolation import Child, ChildFailure, Closing, plain_environment
-from workbench.measure.provenance import claim
-from workbench.measure.timing import Policy
+from workbench.measure.isolation import Child, ChildFailure, plain_environment
+from workbench.measure.timing import CONFIRMED_S, Policy
 from workbench.schema import Device, Measurement, Status, Workload
 
 if TYPE_CHECKING:
-    from workbench.data.store import Key, Store
+    from workbench.data.store import Key
     from workbench.space import Space
 
 __all__ = [
@@ -43,10 +41,8 @@ __all__ = [
     "Candidate",
     "Limits",
     "Runner",
-    "attempts",
     "candidates",
     "halide_workload",
-    "measure_schedules",
     "open_series",
     "series",
 ]
@@ -82,7 +78,7 @@ def candidates(space: Space, count: int, seed: int = 0) -> list[int]:
     return [int(index) for index in np.random.default_rng(seed).permutation(space.members())[:count]]
 
 
-class Runner(Closing):
+class Runner(runner.Runner[Candidate]):
     """Measures candidates of one workload.
 
     Args:
@@ -98,9 +94,8 @@ class Runner(Closing):
         made_by: the command line that makes the series, without the number of schedules.
 
     Attributes:
-        best_s: the best time so far, beside which others are hopeless; set it when a series is resumed.
+        best_s, provenance, series: see the contract.
         schedules: autoscheduler -> the schedule it chose, as Halide's C++ text.
-        provenance: what a series of measurements is made with, in texts; the store holds it, and refuses rows made with anything else.
     """
 
     def __init__(
@@ -127,7 +122,8 @@ class Runner(Closing):
         self.hopeless = hopeless
         self.check_share = check_share
         self.seed = seed
-        self.best_s: float | None = None
+        self.best_s = None
+        self.series = series(workload, self.device.name)
         self.schedules: dict[str, str] = {}
         setup = {"parent": os.getpid(), "problem": problem or problem_of(workload.kernel), "arguments": {"n": workload.params["n"], "seed": seed}}
         # The child finds the modules that the parent finds, and none that lie in the folder it happens to run in.
@@ -161,13 +157,13 @@ class Runner(Closing):
         return self._child.pid
 
     def key(self, candidate: Candidate) -> Key:
-        """The key that a candidate's measurement has in a store."""
+        """See the contract."""
         from workbench.data.store import Key
 
         return Key.of(self.workload, self.device.name, **self._identity(candidate))
 
     def measure(self, wanted: Iterable[Candidate]) -> Iterator[Measurement]:
-        """A measurement for each candidate, as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats.
+        """See the contract.
 
         Raises:
             UsageError: an index that the space does not have.
@@ -253,31 +249,6 @@ def open_series(workload: Workload, *, seed: int = 0, pin: Sequence[int] = (), c
     pins = "".join(f" --pin {cpu}" for cpu in cpus)
     made_by = f"workbench measure halide --kernel {workload.kernel} --threads {threads} --seed {seed} --check {check_share:g}{pins}"
     return Runner(workload, pin=cpus, check_share=check_share, seed=seed, made_by=made_by)
-
-
-def attempts(store: Store, runner: Runner) -> Counter[Key]:
-    """How many records the store has of each candidate of the runner's workload on its device."""
-    from workbench.data.store import Key
-
-    rows = store.rows(workload=runner.workload, device=runner.device.name)
-    return Counter(Key.of(row.workload, row.device, row.space, row.index, row.config) for row in rows)
-
-
-def measure_schedules(store: Store, runner: Runner, wanted: Iterable[Candidate], *, times: int = 1) -> Iterator[Measurement]:
-    """Measure the candidates of which the store has fewer than `times` records, and give each measurement once it is on the disk.
-
-    Stopped at any moment, the next call goes on where it was. What is hopeless depends on the best time of all that the store has.
-
-    Raises:
-        UsageError: the store has measurements of the workload that were made otherwise (policy, seed, version of Halide, ...).
-    """
-    claim(store, series(runner.workload, runner.device.name), runner.workload.key, runner.provenance)
-    done = attempts(store, runner)
-    known = [row.time_s for row in store.rows(workload=runner.workload, device=runner.device.name) if row.time_s is not None]
-    runner.best_s = min(known, default=runner.best_s)
-    for measurement in runner.measure(candidate for candidate in wanted if done[runner.key(candidate)] < times):
-        store.add([measurement])
-        yield measurement
 
 
 def series(workload: Workload, device: str) -> str:

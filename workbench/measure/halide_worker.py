@@ -1,8 +1,6 @@
 """The child process of `workbench.measure.halide`: builds, checks and times candidates.
 
-It runs as `python -m workbench.measure.halide_worker JSON`, where the JSON names the problem. Requests and answers are JSON, one a line, on standard input and
-on what was standard output at the start: whatever a candidate or a compiler prints goes to standard error. An answer has the request's `id`, and `error` where
-the candidate failed.
+It runs as `python -m workbench.measure.halide_worker JSON`, where the JSON names the problem. Requests:
 
     build  a candidate, by `config` or by `autoscheduler` and `parallelism`; those built before are dropped, unless `keep`
     check  the last one built: the relative error of its result, and whether it is within the tolerance
@@ -12,53 +10,17 @@ the candidate failed.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import importlib
-import json
 import math
-import os
 import random
-import signal
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.measure.timing import Policy
+from workbench.measure.serving import Commands, serve
+from workbench.measure.timing import Policy, time_program
 
 if TYPE_CHECKING:
     from workbench.kernels.halide.base import Problem, Program
-
-__all__ = ["CONFIRMED_S", "time_program"]
-
-# A program of milliseconds can be ten times slower while something else has its processor, but not for so long.
-CONFIRMED_S = 0.1
-
-
-def time_program(call: Callable[[], object], policy: Policy, slowest_s: float = math.inf) -> list[float]:
-    """Seconds a call in each repeat. A program that is always slower than `slowest_s` a call gets no further repeat after `CONFIRMED_S` of them, or one."""
-
-    def repeat(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - start) / calls
-
-    start = time.perf_counter()
-    fastest = repeat(1)
-    while time.perf_counter() - start < policy.warmup_s:
-        fastest = min(fastest, repeat(1))
-    calls = max(1, math.ceil(policy.batch_s / fastest))
-    times: list[float] = []
-    start = time.perf_counter()
-    while len(times) < policy.repeats:
-        spent = time.perf_counter() - start
-        hopeless = bool(times) and min(fastest, *times) > slowest_s and spent >= CONFIRMED_S
-        if hopeless or (spent >= policy.limit_s and len(times) >= policy.at_least):
-            break
-        times.append(repeat(calls))
-    return times
 
 
 class _Worker:
@@ -66,21 +28,9 @@ class _Worker:
         self.problem = problem
         self.programs: list[Program] = []
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request; what a candidate raises is an answer, not an end."""
-        if request.get("kernel") == "ping":
-            return {}
-        commands: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "build": self._build,
-            "check": self._check,
-            "time": self._time,
-            "race": self._race,
-        }
-        command = commands[request["do"]]
-        try:
-            return command(request)
-        except Exception as error:  # whatever a candidate does wrong is what the answer is about
-            return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
+    def commands(self) -> Commands:
+        """What requests may name."""
+        return {"build": self._build, "check": self._check, "time": self._time, "race": self._race}
 
     def _build(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if not request.get("keep"):
@@ -115,30 +65,10 @@ class _Worker:
         return {"times_s": times}
 
 
-def _die_with_parent(parent: int) -> None:
-    """A candidate may hang in machine code: only the system can end this process when nobody waits for it any more."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
-
-
-def main() -> None:
-    """Answer requests until standard input ends."""
-    setup = json.loads(sys.argv[1])
-    _die_with_parent(setup["parent"])
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+def _prepare(setup: dict[str, Any]) -> Commands:
     module, _, name = setup["problem"].partition(":")
-    worker = _Worker(getattr(importlib.import_module(module), name)(**setup["arguments"]))
-    gc.disable()
-    for line in sys.stdin:
-        request = json.loads(line)
-        answers.write(json.dumps({"id": request["id"], **worker.answer(request)}) + "\n")
-        answers.flush()
-        gc.collect()
+    return _Worker(getattr(importlib.import_module(module), name)(**setup["arguments"])).commands()
 
 
 if __name__ == "__main__":
-    main()
+    serve(_prepare)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workbench.errors import UsageError
 
-__all__ = ["Policy", "fault"]
+__all__ = ["CONFIRMED_S", "Policy", "fault", "time_program"]
+
+# A program of milliseconds can be ten times slower while something else has its processor, but not for so long.
+CONFIRMED_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,5 +59,30 @@ def fault(times_s: Sequence[float], policy: Policy) -> str:
     """What is wrong with the repeats of one run, "" if nothing is."""
     if not policy.at_least <= len(times_s) <= policy.repeats:
         return f"{len(times_s)} repeats; the policy takes {policy.at_least} to {policy.repeats}"
-    bad = [time for time in times_s if not (math.isfinite(time) and time > 0)]
+    bad = [seconds for seconds in times_s if not (math.isfinite(seconds) and seconds > 0)]
     return f"a repeat took {bad[0]!r} s: the clock cannot tell" if bad else ""
+
+
+def time_program(call: Callable[[], object], policy: Policy, slowest_s: float = math.inf) -> list[float]:
+    """Seconds a call in each repeat. A program that is always slower than `slowest_s` a call gets no further repeat after `CONFIRMED_S` of them, or one."""
+
+    def repeat(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - start) / calls
+
+    start = time.perf_counter()
+    fastest = repeat(1)
+    while fastest > 0 and time.perf_counter() - start < policy.warmup_s:
+        fastest = min(fastest, repeat(1))
+    calls = max(1, math.ceil(policy.batch_s / fastest)) if fastest > 0 else 1  # 0 of a clock that stands still: the times will say so
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < policy.repeats:
+        spent = time.perf_counter() - start
+        hopeless = bool(times) and min(fastest, *times) > slowest_s and spent >= CONFIRMED_S
+        if hopeless or (spent >= policy.limit_s and len(times) >= policy.at_least):
+            break
+        times.append(repeat(calls))
+    return times

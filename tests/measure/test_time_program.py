@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from workbench.measure import halide_worker
-from workbench.measure.halide_worker import time_program
-from workbench.measure.timing import Policy
+from workbench.measure import timing
+from workbench.measure.timing import Policy, time_program
 
 
 class Clock:
@@ -33,7 +32,7 @@ class Clock:
 def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[float], int]]:
     def run(*seconds: float, slowest_s: float = float("inf"), policy: Policy | None = None) -> tuple[list[float], int]:
         clock = Clock(seconds)
-        monkeypatch.setattr(halide_worker.time, "perf_counter", clock.perf_counter)
+        monkeypatch.setattr(timing.time, "perf_counter", clock.perf_counter)
         return time_program(clock.program, policy or Policy(), slowest_s), clock.calls
 
     return run
@@ -78,3 +77,7 @@ def test_a_program_that_was_only_disturbed_is_timed_in_full(timed) -> None:
     assert len(timed(0.9, 0.9, 0.01, slowest_s=0.5)[0]) == 1  # nothing spoke for it yet
     assert len(timed(0.01, 0.9, 0.01, slowest_s=0.5)[0]) == 3
     assert len(timed(0.9, 0.06, 0.01, slowest_s=0.5)[0]) == 7
+
+
+def test_a_clock_that_stands_still_gives_zeros(timed) -> None:
+    assert timed(0.0) == ([0.0] * 7, 8)

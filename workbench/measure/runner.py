@@ -1,0 +1,69 @@
+"""The contract of a runner, and the series that any of them adds to a store."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from workbench.measure.isolation import Closing
+from workbench.measure.provenance import claim
+from workbench.schema import Device, Measurement, Workload
+
+if TYPE_CHECKING:
+    from workbench.data.store import Key, Store
+
+__all__ = ["Runner", "attempts", "measure_missing"]
+
+C = TypeVar("C")
+
+
+class Runner(Closing, Generic[C]):
+    """Measures candidates, such as indices of its space, of one workload on one device.
+
+    Attributes:
+        workload, device: what is measured, and on what.
+        best_s: the best time so far, which decides how long a slow candidate is looked at; set it when a series is resumed.
+        provenance: what a series of measurements is made with, in texts; the store holds it, and refuses rows made with anything else.
+        series: name of the store's note that holds the provenance.
+    """
+
+    workload: Workload
+    device: Device
+    best_s: float | None
+    provenance: dict[str, str]
+    series: str
+
+    @abstractmethod
+    def key(self, candidate: C) -> Key:
+        """The key that a candidate's measurement has in a store."""
+
+    @abstractmethod
+    def measure(self, wanted: Iterable[C]) -> Iterator[Measurement]:
+        """A measurement for each candidate, in their order and as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats."""
+
+
+def attempts(store: Store, runner: Runner[C]) -> Counter[Key]:
+    """How many records the store has of each candidate of the runner's workload on its device."""
+    from workbench.data.store import Key
+
+    rows = store.rows(workload=runner.workload, device=runner.device.name)
+    return Counter(Key.of(row.workload, row.device, row.space, row.index, row.config) for row in rows)
+
+
+def measure_missing(store: Store, runner: Runner[C], wanted: Iterable[C], *, times: int = 1) -> Iterator[Measurement]:
+    """Measure the candidates of which the store has fewer than `times` records, and give each measurement once it is on the disk.
+
+    Stopped at any moment, the next call goes on where it was. What is hopeless depends on the best time of all that the store has.
+
+    Raises:
+        UsageError: the store has measurements of the series that were made otherwise (policy, seed, version of the compiler, ...).
+    """
+    claim(store, runner.series, runner.workload.key, runner.provenance)
+    done = attempts(store, runner)
+    known = [row.time_s for row in store.rows(workload=runner.workload, device=runner.device.name) if row.time_s is not None]
+    runner.best_s = min(known, default=runner.best_s)
+    for measurement in runner.measure(candidate for candidate in wanted if done[runner.key(candidate)] < times):
+        store.add([measurement])
+        yield measurement
