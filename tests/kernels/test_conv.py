@@ -15,6 +15,7 @@ import pytest
 from workbench.errors import UsageError
 from workbench.kernels import kernel
 from workbench.schema import Workload
+from workbench.space import Choice, Space, Split
 
 
 def shape(ci: int, size: int, co: int, k: int, stride: Any = (1, 1), padding: Any = (0, 0), **more: Any) -> dict[str, Any]:
@@ -74,6 +75,60 @@ def test_depthwise_and_winograd_by_hand() -> None:
         assert space.knobs[4].options.tolist() == [0, 128, 1500]
 
 
+def test_spaces_of_the_gpu_template() -> None:
+    """One table of slots: the knobs of every kind, in order, with the extents that they split."""
+    flat = {"n": 2, "ci": 6, "w": 20, "co": 4, "kw": 3, "stride": 2, "padding": 1}
+    deep = {**flat, "h": 10, "kh": 5}
+    square = {**deep, "kh": 3, "stride": 1}
+    tiles = {
+        ("conv2d", 512): (deep, {"f": 4, "y": 4, "x": 10}, {"rc": 6, "ry": 5, "rx": 3}),
+        ("depthwise_conv2d", 256): ({**deep, "co": 12}, {"f": 12, "y": 4, "x": 10}, {"ry": 5, "rx": 3}),
+        ("conv1d", 512): (flat, {"f": 4, "x": 10}, {"rc": 6, "rx": 3}),
+        ("conv1d_transpose", 512): (flat, {"f": 4, "x": 39}, {"rc": 6, "rx": 3}),
+        ("conv2d_transpose", 512): (deep, {"f": 4, "y": 21, "x": 39}, {"rc": 6, "ry": 5, "rx": 3}),
+        # 36 products of 4 x 6 by 6 x (2 inputs of 3 x 5 tiles).
+        ("conv2d_winograd", 128): (square, {"y": 4, "x": 30}, {"rc": 6}),
+    }
+    for (name, step), (params, spatial, reduction) in tiles.items():
+        found = kernel(name)
+        workload = found.workload(params)
+        batch = (Choice("tile_b", ((36, 1, 1, 1),)),) if name == "conv2d_winograd" else ()
+        splits = (*(Split(f"tile_{axis}", size, 4) for axis, size in spatial.items()), *(Split(f"tile_{axis}", size, 2) for axis, size in reduction.items()))
+        unroll = (Choice("auto_unroll_max_step", (0, step, 1500)), Choice("unroll_explicit", (0, 1)))
+        assert found.space(workload, "workbench-gpu") == Space("workbench-gpu", (*batch, *splits, *unroll))
+        threads = [knob for knob in found.space(workload, "workbench-gpu").names if knob.startswith("tile_") and not knob.startswith("tile_r")]
+        assert list(found.threads["workbench-gpu"]) == threads
+
+
+def test_spaces_of_the_cpu_template() -> None:
+    conv = kernel("conv2d")
+    space = conv.space(conv.workload(shape(6, 10, 4, 3, groups=2)), "workbench-cpu")
+    spatial = tuple(Split(f"tile_{axis}", size, 3) for axis, size in {"f": 4, "y": 8, "x": 8}.items())
+    reduction = tuple(Split(f"tile_{axis}", size, 2) for axis, size in {"rc": 3, "ry": 3, "rx": 3}.items())
+    assert space.knobs == (*spatial, *reduction, Choice("order", (0, 1)), Choice("pad_at", (0, 1)), Choice("unroll", (0, 16, 64)))
+    assert "workbench-cpu" not in conv.threads
+    with pytest.raises(UsageError, match="no space 'workbench-cpu'; it has autotvm, workbench-gpu"):
+        kernel("conv2d_winograd").space(kernel("conv2d_winograd").workload(shape(6, 10, 4, 3)), "workbench-cpu")
+
+
+def test_an_index_of_the_gpu_template_by_hand() -> None:
+    """A kernel of 64 channels on 56 x 56 outputs: tile_f has 84 options, tile_y and tile_x 80 each, tile_rc 7, the filter's two each."""
+    conv = kernel("conv2d")
+    space = conv.space(conv.workload(shape(64, 56, 64, 3, padding=1)), "workbench-gpu")
+    assert space.radix == (84, 80, 80, 7, 2, 2, 3, 2)
+    # The second option of tile_f moves a factor of 2 next to the leading tile, the last one of tile_rx makes all of it inner.
+    assert space.config(1 + 84 * 80 * 80 * 7 * 2) == {
+        "tile_f": (32, 2, 1, 1),
+        "tile_y": (56, 1, 1, 1),
+        "tile_x": (56, 1, 1, 1),
+        "tile_rc": (64, 1),
+        "tile_ry": (3, 1),
+        "tile_rx": (1, 3),
+        "auto_unroll_max_step": 0,
+        "unroll_explicit": 0,
+    }
+
+
 def test_work_by_hand() -> None:
     params = kernel("conv2d").workload(shape(3, 224, 64, 7, stride=(2, 2), padding=(3, 3))).params
     assert kernel("conv2d").complexity(params) == 64 * 112 * 112 * 3 * 49
@@ -110,6 +165,14 @@ def test_work_of_columns_equals_work_of_workloads() -> None:
 def test_what_cannot_be_convolved(name: str, params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         kernel(name).space(kernel(name).workload(params))
+
+
+def test_winograd_of_the_workbench_has_filters_of_3_x_3() -> None:
+    winograd = kernel("conv2d_winograd")
+    with pytest.raises(UsageError, match="the filter is 5 x 5; the workbench's winograd has 3 x 3"):
+        winograd.space(winograd.workload(shape(4, 8, 4, 5)), "workbench-gpu")
+    with pytest.raises(UsageError, match="stride 1"):
+        winograd.space(winograd.workload(shape(4, 8, 4, 3, stride=2)), "workbench-gpu")
 
 
 def test_a_workload_without_a_parameter() -> None:

@@ -17,7 +17,7 @@ __all__ = ["kernel", "names"]
 
 # Each module has a mapping KERNELS of the kernels named here.
 _FAMILIES = {
-    "conv": ("conv2d", "depthwise_conv2d", "conv2d_winograd"),
+    "conv": ("conv2d", "depthwise_conv2d", "conv2d_winograd", "conv1d", "conv1d_transpose", "conv2d_transpose"),
     "matrix": ("mm", "mv", "mc", "mp"),
     "blur": ("blur", "blur_gpu"),
     "fft": ("fft",),

@@ -1,97 +1,99 @@
-"""Two-dimensional convolutions and the spaces of AutoTVM's CUDA templates for them.
+"""Six kinds of convolution and their configuration spaces.
 
-Parameters of a workload (NCHW): n images of ci x h x w, co filters of kh x kw, stride and padding as one number or a pair (vertical, horizontal), padding
-also as (top, left, bottom, right), dilation likewise.
+`autotvm` has the knobs of AutoTVM's CUDA templates, for logs of others. `workbench-gpu` and `workbench-cpu` are those of the templates in `kernels.tir`, which
+schedule every direct convolution by one table of slots: the spatial axes f (output channels), y, x and the reduction axes rc (input channels), ry, rx. On a
+GPU winograd takes the same template on its batch of matrix products; on a CPU it has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from workbench.errors import UsageError
 from workbench.kernels.base import Kernel
-from workbench.schema import Value, Workload
-from workbench.space import Choice, Knob, Space, Split, is_integer
+from workbench.kernels.conv_shape import OPTIONAL, OPTIONAL_1D, PARAMETERS, PARAMETERS_1D, TRANSPOSED, Shape, macs, output_size, shape_of, transposed_macs
+from workbench.schema import Workload
+from workbench.space import Choice, Knob, Space, Split
 
-__all__ = ["KERNELS", "OPTIONAL", "PARAMETERS", "THREADS", "check", "macs", "output_size", "winograd_tile"]
+__all__ = ["CPU", "GPU", "KERNELS", "OPTIONAL", "PARAMETERS", "THREADS", "Slots", "macs", "output_size", "slots", "winograd_tile"]
 
-PARAMETERS = ("n", "ci", "h", "w", "co", "kh", "kw", "stride", "padding")
-OPTIONAL: Mapping[str, Value] = {"dilation": (1, 1), "groups": 1}
+GPU, CPU = "workbench-gpu", "workbench-cpu"
 # Of the four tiles of an axis (block, virtual thread, thread, inner) the third is bound to threads.
 THREADS: Mapping[str, int | None] = {"tile_f": 2, "tile_y": 2, "tile_x": 2}
+# Output rows and columns of a winograd tile in `kernels.tir`, whatever the input's size: topi's F(4 x 4, 3 x 3).
+WINOGRAD_TILE, WINOGRAD_FILTER = 4, 3
 
 
-def _pair(value: Any) -> tuple[Any, Any]:
-    return (value[0], value[1]) if isinstance(value, tuple | list) else (value, value)
+@dataclass(frozen=True)
+class Slots:
+    """Axes that a template tiles, by the letters that stand in the names of their knobs (tile_f, ...), in the order of the loops.
 
-
-def output_size(params: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Height and width of the output, of parameters that are scalars or arrays."""
-    padding = params["padding"]
-    top, left, bottom, right = padding if isinstance(padding, tuple | list) and len(padding) == 4 else 2 * _pair(padding)
-    stride, dilation = _pair(params["stride"]), _pair(params.get("dilation", 1))
-    height = (params["h"] + top + bottom - (params["kh"] - 1) * dilation[0] - 1) // stride[0] + 1
-    width = (params["w"] + left + right - (params["kw"] - 1) * dilation[1] - 1) // stride[1] + 1
-    return height, width
-
-
-def macs(params: Mapping[str, Any]) -> Any:
-    """Multiply-accumulates of the direct algorithm, of parameters that are scalars or arrays; also what winograd is credited with, as AutoTVM does."""
-    height, width = output_size(params)
-    return params["n"] * params["co"] * height * width * (params["ci"] // params.get("groups", 1)) * params["kh"] * params["kw"]
-
-
-def _depthwise_macs(params: Mapping[str, Any]) -> Any:
-    height, width = output_size(params)
-    return params["n"] * params["co"] * height * width * params["kh"] * params["kw"]
-
-
-def check(workload: Workload) -> dict[str, Any]:
-    """Parameters of a workload after a look at each: n, ci, h, w, co, kh, kw, stride, padding, dilation, groups, and the output's oh, ow.
-
-    Raises:
-        UsageError: a parameter is missing, is not a whole number, or is out of its range; or nothing is left of the output.
+    Attributes:
+        spatial: extents of the axes of the output: f, y, x; of winograd's products b (batch), y (output channels), x (tiles).
+        reduction: extents of the axes that are summed over: rc, ry, rx.
     """
-    params: dict[str, Any] = {**OPTIONAL, **workload.params}
-    for name in PARAMETERS:
-        if name not in params:
-            raise UsageError(f"{workload.kernel}: parameter {name!r} is missing; it takes {', '.join(PARAMETERS)}")
-    lengths = {"stride": (2,), "dilation": (2,), "padding": (2, 4)}
-    for name in (*PARAMETERS, *OPTIONAL):
-        value, least = params[name], 0 if name == "padding" else 1
-        parts = value if isinstance(value, tuple | list) and len(value) in lengths.get(name, ()) else (value,)
-        if not all(is_integer(part) and part >= least for part in parts):
-            several = f", or {' or '.join(map(str, lengths[name]))} of them" if name in lengths else ""
-            raise UsageError(f"{workload.kernel}: {name} is {value!r}; it is a whole number of at least {least}{several}")
-    params["oh"], params["ow"] = output_size(params)
-    if params["oh"] < 1 or params["ow"] < 1:
-        raise UsageError(f"{workload.kernel}: the output would be {params['oh']} x {params['ow']}; the filter does not fit into the padded input")
-    return params
+
+    spatial: Mapping[str, int]
+    reduction: Mapping[str, int]
+
+
+def slots(workload: Workload) -> Slots:
+    """The slots of a workload in the workbench's own templates. Raises UsageError for a workload that cannot be."""
+    shape = shape_of(workload)
+    if shape.kernel == "conv2d_winograd":
+        _winograd_shape(shape)
+        if shape.filter != (WINOGRAD_FILTER, WINOGRAD_FILTER):
+            raise UsageError(f"{shape.kernel}: the filter is {shape.filter[0]} x {shape.filter[1]}; the workbench's winograd has 3 x 3")
+        batch = (WINOGRAD_TILE + WINOGRAD_FILTER - 1) ** 2
+        return Slots({"b": batch, "y": shape.co, "x": _tiles(shape, WINOGRAD_TILE)}, {"rc": shape.ci})
+    axes = ("y", "x")[-len(shape.size) :]
+    channels = {} if shape.kernel == "depthwise_conv2d" else {"rc": shape.ci // shape.groups}
+    filters = {f"r{axis}": extent for axis, extent in zip(axes, shape.filter, strict=True)}
+    return Slots({"f": shape.co, **dict(zip(axes, shape.output, strict=True))}, {**channels, **filters})
 
 
 def _unroll(*steps: int) -> tuple[Knob, ...]:
     return Choice("auto_unroll_max_step", steps), Choice("unroll_explicit", (0, 1))
 
 
+_UNROLL_STEPS = {"depthwise_conv2d": 256, "conv2d_winograd": 128}
+
+
 @lru_cache(maxsize=512)
-def _direct(workload: Workload) -> Space:
-    p = check(workload)
-    if p["groups"] != 1:
-        raise UsageError(f"{workload.kernel}: groups is {p['groups']}; AutoTVM's direct template has no groups (depthwise_conv2d is a kernel of its own)")
-    tiles = (Split("tile_f", p["co"], 4), Split("tile_y", p["oh"], 4), Split("tile_x", p["ow"], 4))
-    reduction = (Split("tile_rc", p["ci"], 2), Split("tile_ry", p["kh"], 2), Split("tile_rx", p["kw"], 2))
+def _gpu(workload: Workload) -> Space:
+    parts = slots(workload)
+    # The batch of winograd's products is not tiled: each of them is a block of its own.
+    spatial = (Choice("tile_b", ((size, 1, 1, 1),)) if axis == "b" else Split(f"tile_{axis}", size, 4) for axis, size in parts.spatial.items())
+    reduction = (Split(f"tile_{axis}", size, 2) for axis, size in parts.reduction.items())
+    return Space(GPU, (*spatial, *reduction, *_unroll(0, _UNROLL_STEPS.get(workload.kernel, 512), 1500)))
+
+
+@lru_cache(maxsize=512)
+def _cpu(workload: Workload) -> Space:
+    parts = slots(workload)
+    spatial = (Split(f"tile_{axis}", size, 3) for axis, size in parts.spatial.items())
+    reduction = (Split(f"tile_{axis}", size, 2) for axis, size in parts.reduction.items())
+    return Space(CPU, (*spatial, *reduction, Choice("order", (0, 1)), Choice("pad_at", (0, 1)), Choice("unroll", (0, 16, 64))))
+
+
+@lru_cache(maxsize=512)
+def _autotvm_direct(workload: Workload) -> Space:
+    shape = shape_of(workload)
+    if shape.groups != 1:
+        raise UsageError(f"{workload.kernel}: groups is {shape.groups}; AutoTVM's direct template has no groups (depthwise_conv2d is a kernel of its own)")
+    tiles = (Split("tile_f", shape.co, 4), Split("tile_y", shape.output[0], 4), Split("tile_x", shape.output[1], 4))
+    reduction = (Split("tile_rc", shape.ci, 2), Split("tile_ry", shape.filter[0], 2), Split("tile_rx", shape.filter[1], 2))
     return Space("autotvm", (*tiles, *reduction, *_unroll(0, 512, 1500)))
 
 
 @lru_cache(maxsize=512)
-def _depthwise(workload: Workload) -> Space:
-    p = check(workload)
-    if p["co"] % p["ci"] or p["groups"] not in (1, p["ci"]):
-        given = f"co is {p['co']}, ci {p['ci']}, groups {p['groups']}"
-        raise UsageError(f"{workload.kernel}: {given}; a depthwise convolution has a multiple of ci as co, and ci groups or none named")
-    return Space("autotvm", (Split("tile_f", p["co"], 4), Split("tile_y", p["oh"], 4), Split("tile_x", p["ow"], 4), *_unroll(0, 256, 1500)))
+def _autotvm_depthwise(workload: Workload) -> Space:
+    shape = shape_of(workload)
+    tiles = (Split("tile_f", shape.co, 4), Split("tile_y", shape.output[0], 4), Split("tile_x", shape.output[1], 4))
+    return Space("autotvm", (*tiles, *_unroll(0, 256, 1500)))
 
 
 def winograd_tile(height: int) -> int:
@@ -99,43 +101,55 @@ def winograd_tile(height: int) -> int:
     return 4 if height % 8 == 0 else 2
 
 
+def _winograd_shape(shape: Shape) -> None:
+    if shape.filter[0] != shape.filter[1] or shape.groups != 1 or {*shape.stride, *shape.dilation} != {1}:
+        given = f"a filter of {shape.filter[0]} x {shape.filter[1]}, stride {shape.stride}, dilation {shape.dilation}, groups {shape.groups}"
+        raise UsageError(f"{shape.kernel}: winograd needs a square filter, stride 1, dilation 1 and no groups, not {given}")
+
+
+def _tiles(shape: Shape, tile: int) -> int:
+    return shape.n * -(-shape.output[0] // tile) * -(-shape.output[1] // tile)
+
+
 @lru_cache(maxsize=512)
-def _winograd(workload: Workload) -> Space:
-    p = check(workload)
-    if p["kh"] != p["kw"] or p["groups"] != 1 or {*_pair(p["stride"]), *_pair(p["dilation"])} != {1}:
-        raise UsageError(f"{workload.kernel}: winograd needs a square filter, stride 1, dilation 1 and no groups, not {workload.key}")
+def _autotvm_winograd(workload: Workload) -> Space:
+    shape = shape_of(workload)
+    _winograd_shape(shape)
     # The stage that is tuned: alpha^2 products of matrices, co x ci by ci x tiles.
-    tile = winograd_tile(p["h"])
-    alpha = tile + p["kh"] - 1
-    tiles = p["n"] * -(-p["oh"] // tile) * -(-p["ow"] // tile)
-    knobs = (Choice("tile_b", ((alpha * alpha, 1, 1, 1),)), Split("tile_y", p["co"], 4), Split("tile_x", tiles, 4), Split("tile_rc", p["ci"], 2))
-    return Space("autotvm", (*knobs, *_unroll(0, 128, 1500)))
+    tile = winograd_tile(shape.size[0])
+    alpha = tile + shape.filter[0] - 1
+    tiles = (Choice("tile_b", ((alpha * alpha, 1, 1, 1),)), Split("tile_y", shape.co, 4), Split("tile_x", _tiles(shape, tile), 4))
+    return Space("autotvm", (*tiles, Split("tile_rc", shape.ci, 2), *_unroll(0, 128, 1500)))
 
 
-def _flop(params: Mapping[str, Any]) -> Any:
-    return 2 * macs(params)
+def _depthwise_macs(params: Mapping[str, Any]) -> Any:
+    height, width = output_size(params)
+    return params["n"] * params["co"] * height * width * params["kh"] * params["kw"]
 
 
-def _depthwise_flop(params: Mapping[str, Any]) -> Any:
-    return 2 * _depthwise_macs(params)
+def _kind(name: str, title: str, work: Callable[[Mapping[str, Any]], Any], spaces: Mapping[str, Callable[[Workload], Space]]) -> Kernel:
+    flat = name.startswith("conv1d")
+    threads = {"tile_f": 2, "tile_x": 2} if flat else {"tile_b": 2, "tile_y": 2, "tile_x": 2} if name == "conv2d_winograd" else THREADS
+    return Kernel(
+        name,
+        title,
+        parameters=PARAMETERS_1D if flat else PARAMETERS,
+        complexity=work,
+        flop=lambda params: 2 * work(params),
+        spaces=spaces,
+        optional={} if name in TRANSPOSED else OPTIONAL_1D if flat else OPTIONAL,
+        threads={space: threads for space in spaces if space != CPU},
+    )
 
 
 KERNELS: Mapping[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
-        Kernel("conv2d", "Direct convolution", PARAMETERS, macs, _flop, {"autotvm": _direct}, OPTIONAL, {"autotvm": THREADS}),
-        Kernel(
-            "depthwise_conv2d", "Depthwise convolution", PARAMETERS, _depthwise_macs, _depthwise_flop, {"autotvm": _depthwise}, OPTIONAL, {"autotvm": THREADS}
-        ),
-        Kernel(
-            "conv2d_winograd",
-            "Winograd convolution",
-            PARAMETERS,
-            macs,
-            _flop,
-            {"autotvm": _winograd},
-            OPTIONAL,
-            {"autotvm": {"tile_b": 2, "tile_y": 2, "tile_x": 2}},
-        ),
+        _kind("conv2d", "Direct convolution", macs, {"autotvm": _autotvm_direct, GPU: _gpu, CPU: _cpu}),
+        _kind("depthwise_conv2d", "Depthwise convolution", _depthwise_macs, {"autotvm": _autotvm_depthwise, GPU: _gpu, CPU: _cpu}),
+        _kind("conv2d_winograd", "Winograd convolution", macs, {"autotvm": _autotvm_winograd, GPU: _gpu}),
+        _kind("conv1d", "Convolution in one dimension", macs, {GPU: _gpu, CPU: _cpu}),
+        _kind("conv1d_transpose", "Transposed convolution in one dimension", transposed_macs, {GPU: _gpu, CPU: _cpu}),
+        _kind("conv2d_transpose", "Transposed convolution", transposed_macs, {GPU: _gpu, CPU: _cpu}),
     )
 }

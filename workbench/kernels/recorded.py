@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from workbench.kernels import conv
 from workbench.kernels.base import Kernel, whole
+from workbench.kernels.conv_shape import shape_of
 from workbench.schema import Value, Workload
 from workbench.space import Choice, Constraint, Space, Split, product_at_most
 
@@ -54,9 +55,9 @@ YOLO: Mapping[str, Workload] = {
 
 @lru_cache(maxsize=64)
 def _flextensor(workload: Workload) -> Space:
-    p = conv.check(workload)
-    spatial = (Split("tile_f", p["co"], 4), Split("tile_y", p["oh"], 4), Split("tile_x", p["ow"], 4))
-    reduction = (Split("tile_c", p["ci"], 3), Split("tile_r", p["kh"], 3), Split("tile_s", p["kw"], 3))
+    shape = shape_of(workload)
+    spatial = (Split("tile_f", shape.co, 4), Split("tile_y", shape.output[0], 4), Split("tile_x", shape.output[1], 4))
+    reduction = (Split("tile_c", shape.ci, 3), Split("tile_r", shape.filter[0], 3), Split("tile_s", shape.filter[1], 3))
     return Space("flextensor", (*spatial, *reduction, Choice("unroll_max_step", (0, 1, 512, 1500)), Choice("unroll_explicit", (0, 1))))
 
 
