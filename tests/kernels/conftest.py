@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tir_child
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +21,10 @@ def expected_tables() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no expected tables beside the mirror: {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def in_tvm_process() -> Iterator[Callable[..., Any]]:
+    """Call a function of a test module in a process that has TVM and not torch, which this one has."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), tir_child.start) as pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
