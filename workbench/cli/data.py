@@ -87,7 +87,7 @@ def verify(names: Names = None) -> None:
 
 @app.command(epilog="Example: workbench data audit halide-blur-i5 --json")
 def audit(name: Annotated[str, typer.Argument(help="Name of a data set.")], as_json: AsJson = False) -> None:
-    """Are the times of a data set labels? signal, order, repeats, impossible configurations, speed against the peak. Exit code 1 unless it passes."""
+    """Are the times of a data set labels? Signal, order, repeats, impossible configurations, speed against the peak. Exit code 1 unless it passes."""
     from workbench.audit import audit as run_audit
     from workbench.data.datasets import load_dataset
 
