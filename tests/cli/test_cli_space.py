@@ -78,6 +78,41 @@ def test_sample_keeps_the_limit_and_repeats_with_its_seed() -> None:
     assert run("space", "sample", *CONV, "--count", "0", "--json").stdout == "[]\n"
 
 
+def test_networks() -> None:
+    records = json.loads(run("space", "networks", "--json").stdout)
+    assert {record["network"]: (record["convolutions"], record["distinct"], record["winograd"]) for record in records} == {
+        "resnet-18": (20, 11, 4),
+        "vgg-16": (13, 9, 4),
+        "squeezenet-1.0": (26, 22, 0),
+        "alexnet": (5, 5, 0),
+        "mobilenet-v1": (13, 9, 0),
+    }
+    assert records[0]["gflop"] == pytest.approx(3.627122688)
+    table = run("space", "networks").stdout
+    assert all(text in table for text in ("squeezenet-1.0", "30.693"))
+
+
+def test_a_network() -> None:
+    records = json.loads(run("space", "network", "resnet-18", "--json").stdout)
+    assert [record["layer"] for record in records] == list(range(1, 12))
+    assert sum(record["count"] for record in records) == 20
+    assert (records[0]["id"], records[0]["modules"], records[0]["gflop"]) == ("n_conv2d_01", ["conv1"], 0.236027904)
+    # What it prints is what the other commands take: layer 2 is LAYER.
+    workload = ("--kind", records[1]["kernel"], "--workload", json.dumps(records[1]["params"]))
+    assert run("space", "size", *workload).stdout == run("space", "size", *CONV).stdout
+    table = run("space", "network", "resnet-18").stdout
+    assert "20 convolutions, 11 distinct, 3.627 GFLOP" in table
+    assert all(text in table for text in ("3x224x224", "64x7x7", "0.236", "layer4.0.downsample.0"))
+
+
+def test_winograd_layers_of_a_network() -> None:
+    records = json.loads(run("space", "network", "vgg-16", "--winograd", "--json").stdout)
+    assert [(record["kernel"], record["count"]) for record in records] == [("conv2d_winograd", count) for count in (1, 2, 2, 3)]
+    assert "8 convolutions, 4 distinct" in run("space", "network", "vgg-16", "--winograd").stdout
+    assert json.loads(run("space", "network", "alexnet", "--winograd", "--json").stdout) == []
+    assert run("space", "network", "alexnet", "--winograd").stdout == "alexnet has no layer as conv2d_winograd in the set\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -98,6 +133,8 @@ def test_sample_keeps_the_limit_and_repeats_with_its_seed() -> None:
         (("sample", *CONV, "--count", "-1"), "cannot sample -1"),
         (("sample", *CONV, "--count", "90316801"), "fewer than the 90,316,801 asked for"),
         (("sample", *CONV, "--max-threads", "0"), "positive whole number"),
+        (("network", "resnet18"), "no network 'resnet18'; close: resnet-18"),
+        (("network",), "Missing argument 'name'"),
         (("sample", "--kind", "blur", "--workload", '{"n":1024}', "--max-threads", "64"), "no blocks of threads"),
     ],
 )
@@ -130,7 +167,7 @@ def test_errors_of_other_kinds(monkeypatch: pytest.MonkeyPatch, error: Exception
 
 
 def test_help_has_examples() -> None:
-    for command in ((), ("space", "decode"), ("space", "size"), ("space", "sample")):
+    for command in ((), *(("space", name) for name in ("decode", "size", "sample", "networks", "network"))):
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Example: workbench" in result.stdout

@@ -1,8 +1,10 @@
-"""`workbench space`: look into the configuration space of a workload."""
+"""`workbench space`: look into the configuration space of a workload, and at the workloads that networks consist of."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,12 +13,13 @@ from workbench.errors import SpaceError, UsageError
 
 if TYPE_CHECKING:
     from workbench.kernels.base import Kernel
+    from workbench.kernels.networks import Layer
     from workbench.schema import Value
     from workbench.space import Space
 
 __all__ = ["app"]
 
-app = typer.Typer(name="space", no_args_is_help=True, help="Size, samples and knob values of a workload's configuration space.")
+app = typer.Typer(name="space", no_args_is_help=True, help="Size, samples and knob values of a workload's configuration space; the workloads of networks.")
 
 # With spaces, so that help breaks its lines where JSON allows it.
 _WORKLOAD = '\'{"n": 1, "ci": 64, "h": 56, "w": 56, "co": 64, "kh": 3, "kw": 3, "stride": [1, 1], "padding": [1, 1]}\''
@@ -83,6 +86,65 @@ def sample(
     _show(configs, indices, rows if as_json else None, f"{kind} · space {space.name} · {count:,} of {space.size:,}")
 
 
+@app.command(epilog="Example: workbench space networks --json")
+def networks(as_json: JsonOption = False) -> None:
+    """List the networks whose convolutions are known: how many they have, how many differ, and their work."""
+    from workbench.kernels import networks as known
+
+    records = []
+    for name in known.networks():
+        layers = known.network(name)
+        records.append(
+            {"network": name, "convolutions": _count(layers), "distinct": len(layers), "winograd": len(known.winograd_layers(name)), "gflop": _gflop(layers)}
+        )
+    if as_json:
+        print(json.dumps(records))
+        return
+    rows = [(*(str(record[column]) for column in ("network", "convolutions", "distinct", "winograd")), f"{record['gflop']:.3f}") for record in records]
+    _table("networks at 1 x 3 x 224 x 224", ("network", "convolutions", "distinct", "winograd", "GFLOP"), rows)
+
+
+@app.command(epilog="Example: workbench space network resnet-18 --json")
+def network(
+    name: Annotated[str, typer.Argument(help="Name of a network, as `workbench space networks` shows them.")],
+    winograd: Annotated[bool, typer.Option("--winograd", help="The layers that are also in the set as conv2d_winograd.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the distinct convolutions of a network: shape, how often each runs, GFLOP of one run. With --json the parameters are what --workload takes."""
+    from workbench.kernels import networks as known
+
+    layers = known.winograd_layers(name) if winograd else known.network(name)
+    if as_json:
+        print(json.dumps([_record(number, layer) for number, layer in enumerate(layers, 1)]))
+        return
+    if not layers:
+        print(f"{name} has no layer as conv2d_winograd in the set")
+        return
+    title = f"{name} · {layers[0].workload.kernel} · {_count(layers)} convolutions, {len(layers)} distinct, {_gflop(layers):.3f} GFLOP"
+    columns = ("layer", "input", "filters", "stride", "padding", "count", "GFLOP", "modules")
+    _table(title, columns, [_row(number, layer) for number, layer in enumerate(layers, 1)])
+
+
+def _count(layers: Sequence[Layer]) -> int:
+    return sum(layer.count for layer in layers)
+
+
+def _gflop(layers: Sequence[Layer]) -> float:
+    return sum(layer.count * layer.flop for layer in layers) / 1e9
+
+
+def _record(number: int, layer: Layer) -> dict[str, Any]:
+    """A layer in plain JSON types."""
+    work = {"kernel": layer.workload.kernel, "params": dict(layer.workload.params)}
+    return {"layer": number, "id": layer.id, **work, "count": layer.count, "gflop": layer.flop / 1e9, "modules": layer.names}
+
+
+def _row(number: int, layer: Layer) -> tuple[str, ...]:
+    p = layer.workload.params
+    shape = (f"{p['ci']}x{p['h']}x{p['w']}", f"{p['co']}x{p['kh']}x{p['kw']}", _text(p["stride"]), _text(p["padding"]))
+    return (str(number), *shape, str(layer.count), f"{layer.flop / 1e9:.3f}", " ".join(layer.names))
+
+
 def _open(kind: str, text: str, name: str | None) -> tuple[Kernel, Space]:
     from workbench.kernels import kernel
 
@@ -116,7 +178,8 @@ def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
 
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == "index")
+        table.add_column(column, overflow="fold", no_wrap=column in ("index", "input", "filters"))
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    # Piped output is not a terminal of 80 columns: nothing is cut.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
