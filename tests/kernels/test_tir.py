@@ -32,6 +32,7 @@ WORKLOADS = {
     "conv1d_transpose, padding beyond the filter": of("conv1d_transpose", padding=(3, 0)),
     "conv2d_transpose": of("conv2d_transpose", h=5, w=4, kh=2, stride=(2, 3), padding=(0, 1, 1, 0)),
     "winograd": of("conv2d_winograd", n=2, h=6, kh=3, padding=(0, 1, 2, 1)),
+    "winograd, tiles beyond an input without padding": of("conv2d_winograd", h=7, w=6, kh=3, padding=0),
 }
 
 

@@ -18,12 +18,26 @@ from workbench.kernels.conv_shape import OPTIONAL, OPTIONAL_1D, PARAMETERS, PARA
 from workbench.schema import Workload
 from workbench.space import Choice, Knob, Space, Split
 
-__all__ = ["CPU", "GPU", "KERNELS", "OPTIONAL", "PARAMETERS", "THREADS", "Slots", "macs", "output_size", "slots", "winograd_tile"]
+__all__ = [
+    "CPU",
+    "GPU",
+    "KERNELS",
+    "OPTIONAL",
+    "PARAMETERS",
+    "THREADS",
+    "WINOGRAD_FILTER",
+    "WINOGRAD_TILE",
+    "Slots",
+    "macs",
+    "output_size",
+    "slots",
+    "winograd_tile",
+]
 
 GPU, CPU = "workbench-gpu", "workbench-cpu"
 # Of the four tiles of an axis (block, virtual thread, thread, inner) the third is bound to threads.
 THREADS: Mapping[str, int | None] = {"tile_f": 2, "tile_y": 2, "tile_x": 2}
-# Output rows and columns of a winograd tile in `kernels.tir`, whatever the input's size: topi's F(4 x 4, 3 x 3).
+# Output rows and columns of a winograd tile in `kernels.tir`, whatever the input's size, and of the filter: F(4 x 4, 3 x 3), as topi has it.
 WINOGRAD_TILE, WINOGRAD_FILTER = 4, 3
 
 

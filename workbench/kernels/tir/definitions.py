@@ -1,4 +1,4 @@
-"""The algorithms as TVM's tensor expressions, which topi has for every kind."""
+"""The algorithms as TVM's tensor expressions: topi's, and a winograd of our own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tvm import te, topi
 
 from workbench.kernels.conv import slots
 from workbench.kernels.conv_shape import Shape, shape_of
+from workbench.kernels.tir.winograd import winograd
 from workbench.schema import Workload
 
 __all__ = ["DTYPE", "PRODUCTS", "compute", "main_block"]
@@ -22,7 +23,7 @@ _ALGORITHMS: dict[str, Callable[[te.Tensor, te.Tensor, Shape, list[int]], te.Ten
     "conv1d": lambda data, weight, s, sides: topi.nn.group_conv1d_ncw(data, weight, s.stride, sides, s.dilation, s.groups),
     "conv2d": lambda data, weight, s, sides: topi.nn.group_conv2d_nchw(data, weight, s.stride, sides, s.dilation, s.groups),
     "depthwise_conv2d": lambda data, weight, s, sides: topi.nn.depthwise_conv2d_nchw(data, weight, s.stride, sides, s.dilation),
-    "conv2d_winograd": lambda data, weight, s, sides: topi.nn.conv2d_winograd_nchw(data, weight, s.stride, sides, s.dilation, DTYPE),
+    "conv2d_winograd": lambda data, weight, s, sides: winograd(data, weight, s),
     "conv1d_transpose": lambda data, weight, s, sides: topi.nn.conv1d_transpose_ncw(data, weight, s.stride, sides, DTYPE, 0),
     "conv2d_transpose": lambda data, weight, s, sides: topi.nn.conv2d_transpose_nchw(data, weight, s.stride, sides, DTYPE, (0, 0)),
 }
