@@ -13,8 +13,9 @@ from workbench.errors import DataError, UsageError
 from workbench.kernels import kernel
 from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
 from workbench.measure.export import export
-from workbench.measure.halide import AUTOSCHEDULER_SPACE, SPACE, candidates, halide_workload, series
+from workbench.measure.halide import AUTOSCHEDULER_SPACE, SPACE, halide_workload, series
 from workbench.measure.provenance import claim
+from workbench.measure.runner import candidates
 from workbench.schema import Device, Measurement, Status, Workload
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from workbench.data.store import Store
 from workbench.errors import UsageError, WorkbenchError
-from workbench.measure.halide import Limits, Runner, candidates, halide_workload, series
-from workbench.measure.runner import measure_missing
+from workbench.measure.halide import Limits, Runner, halide_workload, series
+from workbench.measure.runner import candidates, measure_missing
 from workbench.schema import Device, Measurement, Status
 
 WORKLOAD = halide_workload("blur", 1024)

@@ -43,7 +43,8 @@ def halide(
     """
     from workbench.data.store import Store
     from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
-    from workbench.measure.halide import candidates, halide_workload, open_series
+    from workbench.measure.halide import halide_workload, open_series
+    from workbench.measure.runner import candidates
     from workbench.paths import project_root
 
     workloads = [halide_workload(kernel, size, threads) for size in dict.fromkeys(n)]

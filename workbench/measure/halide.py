@@ -19,8 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from workbench.errors import MissingPackage, UsageError, WorkbenchError
 from workbench.kernels import kernel
 from workbench.kernels.base import whole
@@ -33,7 +31,6 @@ from workbench.schema import Device, Measurement, Status, Workload
 
 if TYPE_CHECKING:
     from workbench.data.store import Key
-    from workbench.space import Space
 
 __all__ = [
     "AUTOSCHEDULER_SPACE",
@@ -41,7 +38,6 @@ __all__ = [
     "Candidate",
     "Limits",
     "Runner",
-    "candidates",
     "halide_workload",
     "open_series",
     "series",
@@ -71,11 +67,6 @@ def halide_workload(name: str, n: int, threads: int = 1) -> Workload:
     whole(workload, "threads")
     kernel(name).space(workload, SPACE)
     return workload
-
-
-def candidates(space: Space, count: int, seed: int = 0) -> list[int]:
-    """`count` indices of a space in random order, or all it has; more of them continue the same series."""
-    return [int(index) for index in np.random.default_rng(seed).permutation(space.members())[:count]]
 
 
 class Runner(runner.Runner[Candidate]):

@@ -7,16 +7,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import numpy as np
+
 from workbench.measure.isolation import Closing
 from workbench.measure.provenance import claim
 from workbench.schema import Device, Measurement, Workload
+from workbench.space import Space
 
 if TYPE_CHECKING:
     from workbench.data.store import Key, Store
 
-__all__ = ["Runner", "attempts", "measure_missing"]
+__all__ = ["Runner", "attempts", "candidates", "measure_missing"]
 
 C = TypeVar("C")
+
+_ENUMERATED = 1 << 22  # configurations; larger spaces are drawn from by chance
+_DRAWN_AT_ONCE = 1024
 
 
 class Runner(Closing, Generic[C]):
@@ -42,6 +48,17 @@ class Runner(Closing, Generic[C]):
     @abstractmethod
     def measure(self, wanted: Iterable[C]) -> Iterator[Measurement]:
         """A measurement for each candidate, in their order and as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats."""
+
+
+def candidates(space: Space, wanted: int, seed: int = 0) -> list[int]:
+    """`wanted` different indices of a space in random order, or all it has; more of them continue the same series. Raises SpaceError as `Space.sample` does."""
+    rng = np.random.default_rng(seed)
+    if space.size <= _ENUMERATED:
+        return [int(index) for index in rng.permutation(space.members())[:wanted]]
+    drawn: dict[int, None] = {}
+    while len(drawn) < wanted:
+        drawn |= dict.fromkeys(int(index) for index in space.sample(_DRAWN_AT_ONCE, rng))
+    return list(drawn)[:wanted]
 
 
 def attempts(store: Store, runner: Runner[C]) -> Counter[Key]:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Commands", "serve"]
+__all__ = ["Commands", "failed", "serve"]
 
 # What a request's `do` names -> how it is answered.
 Commands = Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
@@ -49,7 +49,12 @@ def _answer(commands: Commands, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return command(request)
     except Exception as error:  # whatever a candidate does wrong is what the answer is about
-        return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
+        return failed(error)
+
+
+def failed(error: Exception) -> dict[str, Any]:
+    """The answer that says why a candidate failed, in one line."""
+    return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
 
 
 def _die_with_parent(parent: int) -> None:

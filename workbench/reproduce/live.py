@@ -19,7 +19,7 @@ from workbench.kernels import kernel as kernel_of
 from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
 from workbench.measure import halide, native
 from workbench.measure.passes import by_input, label, rounds, times_of
-from workbench.measure.runner import measure_missing
+from workbench.measure.runner import candidates, measure_missing
 from workbench.reproduce.own import measuring_s
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def measure_schedules(
     for size in dict.fromkeys(sizes):
         workload = halide.halide_workload(kernel, size, threads)
         with halide.open_series(workload, seed=seed, pin=pin) as runner:
-            drawn: list[halide.Candidate] = [*halide.candidates(runner.space, schedules, seed)]
+            drawn: list[halide.Candidate] = [*candidates(runner.space, schedules, seed)]
             for group, times in rounds(drawn, passes, first=AUTOSCHEDULERS):
                 for _ in measure_missing(store, runner, group, times=times):
                     pass
