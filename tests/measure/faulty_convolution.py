@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from workbench.kernels.base import Kernel
-from workbench.measure import timing, tvm
 from workbench.kernels.conv import CPU
+from workbench.measure import timing, tvm
 from workbench.schema import Device, Workload
 from workbench.space import Choice, Space
 
@@ -112,3 +112,8 @@ class Programs:
 
     def fault(self) -> str:
         return "" if self.result == 1 else f"the result is {self.result}"
+
+
+class Unbuildable:
+    def __init__(self, *_: Any) -> None:
+        raise RuntimeError("no compiler")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import psutil
 import pytest
 from faulty_convolution import index, runner
 
-from workbench.measure.tvm import Limits
+from workbench.errors import BuildError, UsageError, WorkbenchError
 from workbench.kernels.conv import CPU
-from workbench.schema import Status
+from workbench.measure.runner import candidates
+from workbench.measure.tvm import Limits, Runner
+from workbench.schema import Device, Status
+from workbench.space import Space, Split
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +24,7 @@ def _space(monkeypatch: pytest.MonkeyPatch) -> None:
     faulty.install(monkeypatch.setattr)
 
 
-def built_by(here) -> list[Path]:
+def built_by(here: Runner) -> list[Path]:
     return list(Path(here._scratch.name).iterdir())
 
 
@@ -93,3 +97,48 @@ def test_what_is_built_waits_and_is_removed_when_nobody_wants_it() -> None:
         measured.close()  # type: ignore[attr-defined]
         assert [m.status for m in here.measure([index("fine")])] == [Status.OK]
         assert built_by(here) == []
+
+
+def test_what_cannot_be_asked_for() -> None:
+    with pytest.raises(UsageError, match="cannot pin to CPU 4096"):
+        runner(pin=[4096])
+    with pytest.raises(UsageError, match="0 threads on all CPUs; use 1 or more"):
+        runner(threads=0)
+    with pytest.raises(UsageError, match=r"2 threads on 1 CPUs; .*as many CPUs to pin to"):
+        runner(threads=2, pin=[min(os.sched_getaffinity(0))])
+    with runner(seed=13) as here, pytest.raises(WorkbenchError, match=r'"co":4.*cannot be made \(MemoryError: no room for the inputs\); free memory'):
+        list(here.measure([index("fine")]))
+
+
+@pytest.mark.parametrize("names", [{"template": "faulty_convolution:Unbuildable"}, {"programs": "faulty_convolution:Unbuildable"}])
+def test_a_child_that_does_not_start_is_one_line(names: dict[str, str]) -> None:
+    with pytest.raises(BuildError, match=r"does not start \(it ended with exit code 1; .*no compiler.*install the package apache-tvm"), runner(**names) as here:
+        list(here.measure([index("fine")]))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin processes")
+def test_programs_run_where_they_are_pinned_with_their_threads_and_nothing_that_steers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
+    monkeypatch.setenv("TVM_NUM_THREADS", "7")
+    cpus = os.sched_getaffinity(0)
+    timed = max(cpus)
+    with runner(pin=[timed], device=Device("here", "cpu")) as here:
+        next(here.measure([index("fine")]))
+        builder, worker = here.pids
+        assert os.sched_getaffinity(worker) == {timed}
+        assert os.sched_getaffinity(builder) == (cpus - {timed} or {timed})
+        environment = psutil.Process(worker).environ()
+        steering = {name: value for name, value in environment.items() if name.startswith(("TVM_", "MALLOC_"))}
+        assert steering == {"TVM_NUM_THREADS": "1", "TVM_BIND_THREADS": "0"}
+        assert f"pinned to CPU {timed}" in here.provenance["policy"]
+
+
+def test_a_longer_series_continues_a_shorter_one_in_a_space_of_any_size() -> None:
+    for tiles in (2, 4):
+        space = Space(CPU, tuple(Split(f"tile_{axis}", 720, tiles) for axis in "fyx"))
+        long = candidates(space, 2500, seed=5)
+        assert candidates(space, 20, seed=5) == long[:20]
+        assert candidates(space, 1100, seed=5) == long[:1100]
+        assert candidates(space, 20, seed=6) != long[:20]
+        assert len(set(long)) == 2500
+    assert len(candidates(Space(CPU, (Split("tile_f", 8, 2),)), 100)) == 4

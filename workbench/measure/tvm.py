@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import count
@@ -116,12 +116,13 @@ class Runner(runner.Runner[int]):
         self._builds = 0
         # One thread asks the builder, so that a build that hangs is given up while this one waits for a program.
         self._thread = ThreadPoolExecutor(1, "workbench-builder")
-        self._last: Future[dict[str, Any]] | None = None
+        self._asking = self._closed = False
         memory = memory_limit_bytes() if memory_bytes is None else memory_bytes
         building = {"template": template, "threads": threads, "link": find_compiler().command}
         self._builder = self._child("tvm_builder", building, threads, others or pin, memory)
         self._worker = self._child("tvm_worker", {"programs": programs}, threads, pin, memory)
-        pinned = f"; pinned to CPU {', '.join(map(str, pin))}, and the next candidates built on other CPUs meanwhile" if others else ""
+        pinned = f"; pinned to CPU {', '.join(map(str, pin))}" if pin else ""
+        meanwhile = f"; up to {self._ahead} of the next candidates are built on other CPUs meanwhile" if others and self._ahead else ""
         early = f"; a configuration {hopeless:g} times slower than the best so far is timed for {CONFIRMED_S:g} s, which may be one repeat"
         try:
             compiler = self._thread.submit(self._ask_builder, {"do": "describe"}, self.limits.start_s).result()["text"]
@@ -130,7 +131,7 @@ class Runner(runner.Runner[int]):
             raise
         self.provenance = {
             "compiler": compiler,
-            "policy": f"{self.policy.describe()}{early}; threads: {threads}{pinned}",
+            "policy": f"{self.policy.describe()}{early}; threads: {threads}{pinned}{meanwhile}",
             "device": json.dumps(asdict(self.device)),
             "processor": "" if device else processor(),
             "seed": str(seed),
@@ -139,9 +140,11 @@ class Runner(runner.Runner[int]):
 
     def close(self) -> None:
         """End both children and remove what was built; the runner cannot be used any more."""
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
-        while self._last and wait([self._last], timeout=0.05).not_done:
-            self._builder.kill()  # again: it may have been about to start
+        while self._asking:
+            self._builder.kill()  # again and again: it may have been about to start
+            time.sleep(0.01)
         self._thread.shutdown()
         self._builder.close()
         self._worker.close()
@@ -187,15 +190,20 @@ class Runner(runner.Runner[int]):
     def _submit(self, candidate: int) -> tuple[int, Path, Future[dict[str, Any]]]:
         path = Path(self._scratch.name) / f"{next(self._numbers)}.so"
         request = {"do": "build", "workload": self.workload.key, "config": self.space.config(candidate), "path": str(path)}
-        self._last = self._thread.submit(self._ask_builder, request, self.limits.build_s)
-        return candidate, path, self._last
+        return candidate, path, self._thread.submit(self._ask_builder, request, self.limits.build_s)
 
     def _ask_builder(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        if self._builds == _BUILDS_OF_A_CHILD:
-            self._builder.close()
-            self._builds = 0
-        self._builds += 1
-        return self._builder.ask(request, limit_s)
+        self._asking = True
+        try:
+            if self._closed:
+                raise ChildFailure(Status.RUN_ERROR, "the runner was closed")
+            if self._builds == _BUILDS_OF_A_CHILD:
+                self._builder.close()
+                self._builds = 0
+            self._builds += 1
+            return self._builder.ask(request, limit_s)
+        finally:
+            self._asking = False
 
     def _measure(self, candidate: int, path: Path, built: Future[dict[str, Any]]) -> Measurement:
         stage, compile_s = Status.COMPILE_ERROR, None
