@@ -30,8 +30,8 @@ _ROWS = "rows.parquet"
 
 
 def export(store: Store, name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
-    """Write every series of a store as a data set: `root/<name>-<kernel>-<library>` for a matrix kernel; for a Halide kernel `root/<name>-<kernel>`, and
-    `root/<name>-<kernel>-autoschedulers` where the autoschedulers' choices were measured.
+    """Write every series of a store as a data set: `root/<name>-<kernel>-<library>` for a matrix kernel; for a Halide kernel or a kind of
+    convolution `root/<name>-<kernel>`, and `root/<name>-<kernel>-autoschedulers` where the autoschedulers' choices were measured.
 
     A row is an input, a workload and a configuration. Its label `time_s` is the least time of its attempts; without a success it has the first attempt's
     status and no time, and what gave a wrong result once has that status. `times_s`, `median_s` (their median), `load` and `compile_s` are of the attempt
@@ -64,6 +64,8 @@ def export(store: Store, name: str, root: Path, *, notes: Sequence[str] = (), re
 
 def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
     frame, header = _frame(series.inputs), _header(series, notes)
+    if series.gflop:
+        frame["gflop"] = series.gflop
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from workbench.data.columns import knob_columns, workload_columns
 from workbench.data.store import Store
 from workbench.errors import UsageError
 from workbench.kernels import kernel as kernel_of
+from workbench.kernels import networks
+from workbench.kernels.conv import CPU
+from workbench.kernels.conv import KERNELS as CONVOLUTIONS
 from workbench.kernels.halide import PROBLEMS
 from workbench.kernels.halide.fft import POINTS
 from workbench.kernels.matrix import KERNELS, LIBRARIES
-from workbench.measure import halide, native
+from workbench.measure import halide, native, tvm
 from workbench.measure.passes import Inputs, by_input, passes
 from workbench.measure.provenance import recorded
-from workbench.schema import Measurement
+from workbench.schema import Measurement, Workload
 
 __all__ = ["Series", "series_of"]
 
@@ -37,6 +41,7 @@ class Series:
         command: the command line that makes it.
         versions: package -> version.
         notes: traits that a reader of its times must know.
+        gflop: floating-point operations of a run of each input, in units of 10^9; none where they are not known.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Series:
     command: str
     versions: Mapping[str, str]
     notes: tuple[str, ...]
+    gflop: tuple[float, ...] = ()
 
 
 def series_of(store: Store) -> list[Series]:
@@ -63,11 +69,13 @@ def series_of(store: Store) -> list[Series]:
         kernel, space = record.workload.kernel, record.space
         of_matrix = kernel in KERNELS and space in LIBRARIES
         of_halide = kernel in PROBLEMS and space in (halide.SPACE, halide.AUTOSCHEDULER_SPACE)
-        if of_matrix or of_halide:
+        of_tvm = kernel in CONVOLUTIONS and space == CPU
+        if of_matrix or of_halide or of_tvm:
             groups.setdefault((kernel, space, record.device), []).append(record)
     if not groups:
         raise UsageError(
-            f"{store.path}: it has no measurements of matrix kernels or of Halide's schedules; make some with: workbench measure matrix --output {store.path}"
+            f"{store.path}: it has no measurements of matrix kernels, Halide's schedules or convolutions; "
+            f"make some with: workbench measure matrix --output {store.path}"
         )
     if len(devices := {device for _, _, device in groups}) > 1:
         raise UsageError(f"{store.path}: its measurements are of several devices ({', '.join(sorted(devices))}); a data set has one: use a store for each")
@@ -76,7 +84,7 @@ def series_of(store: Store) -> list[Series]:
     found = [_matrix(store, kernel, space, device, of_space) for (kernel, space), of_space in inputs.items() if kernel in KERNELS]
     for kernel in PROBLEMS:
         found += _halide(store, kernel, device, inputs.get((kernel, halide.SPACE), []), inputs.get((kernel, halide.AUTOSCHEDULER_SPACE), []))
-    return found
+    return found + [_convolutions(store, kernel, device, of_kernel) for (kernel, space), of_kernel in inputs.items() if space == CPU]
 
 
 def _matrix(store: Store, kernel: str, library: str, device: str, inputs: Inputs) -> Series:
@@ -146,6 +154,53 @@ def _by_size(inputs: Iterable[Sequence[Measurement]]) -> dict[int, list[Sequence
     for attempts in inputs:
         sizes.setdefault(int(attempts[0].workload.params["n"]), []).append(attempts)  # type: ignore[arg-type]
     return sizes
+
+
+def _convolutions(store: Store, kernel: str, device: str, inputs: Inputs) -> Series:
+    """The series of a kind of convolution; tiles, strides and paddings become columns of their parts."""
+    provenance = recorded(store, tvm.series(kernel, device), f"{kernel} in {CPU}")
+    kind, workloads = kernel_of(kernel), [attempts[0].workload for attempts in inputs]
+    assert kind.flop is not None  # every kind of convolution has one
+    flat = [[_flat(attempt) for attempt in attempts] for attempts in inputs]
+    version = provenance["compiler"].partition(",")[0].removeprefix("TVM ")
+    return Series(
+        name=kernel,
+        kernel=kernel,
+        parameters=tuple(flat[0][0].workload.params),
+        knobs=tuple(flat[0][0].config),
+        inputs=flat,
+        provenance=provenance,
+        command=_convolutions_command(provenance["command"], inputs),
+        versions={"apache-tvm": version},
+        notes=("Configurations are drawn uniformly; the output of each was compared with numpy's.",),
+        gflop=tuple(kind.flop(workload.params) / 1e9 for workload in workloads),
+    )
+
+
+def _flat(attempt: Measurement) -> Measurement:
+    return replace(attempt, workload=Workload(attempt.workload.kernel, workload_columns(attempt.workload)), config=knob_columns(attempt.config))
+
+
+def _convolutions_command(made_by: str, inputs: Inputs) -> str:
+    """One command line for all layers of a network of which as many configurations were measured as often, and one for the training kernels."""
+    groups: dict[Workload, list[Sequence[Measurement]]] = {}
+    for attempts in inputs:
+        groups.setdefault(attempts[0].workload, []).append(attempts)
+    options = {workload: f"--trials {len(of_workload)}{_option(of_workload)}" for workload, of_workload in groups.items()}
+    commands = []
+    layers = {name: [layer.workload for layer in networks.network(name)] for name in networks.networks()}
+    # A layer may be in several networks: those come first of which the most was measured.
+    for name in sorted(layers, key=lambda name: -len({*layers[name]} & {*options})):
+        numbers: dict[str, list[int]] = {}
+        for number, workload in enumerate(layers[name], 1):
+            if workload in options:
+                numbers.setdefault(options.pop(workload), []).append(number)
+        for with_options, chosen in numbers.items():
+            which = "" if len(chosen) == len(layers[name]) else "".join(f" --layer {number}" for number in chosen)
+            commands.append(f"{made_by} --network {name}{which} {with_options}")
+    training = set(networks.training_kernels())
+    commands += dict.fromkeys(f"{made_by} --set training {with_options}" for workload, with_options in options.items() if workload in training)
+    return " && ".join(commands) or made_by
 
 
 def _option(inputs: Inputs) -> str:
