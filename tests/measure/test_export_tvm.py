@@ -91,7 +91,7 @@ def test_the_command_names_whole_networks_and_what_was_measured_otherwise(tmp_pa
 
 def test_the_audit_finds_signal_and_peak(tmp_path, root) -> None:
     with Store(tmp_path / "s.db") as store:
-        fill(store, layer("resnet-18", 2).workload, trials=80)
+        fill(store, layer("resnet-18", 2).workload, trials=64)
         export(store, "x", root)
     done = CliRunner().invoke(build(), ["data", "audit", "x-conv2d", "--json"])
     assert done.exit_code == 0, done.output

@@ -57,7 +57,7 @@ def convolutions(
                 if len(drawn) < trials:
                     raise UsageError(f"{workload.key} has {len(drawn):,} configurations, fewer than --trials {trials}")
                 finished = _measure(store, runner, title, drawn, passes)
-                print(_summary(store, runner, title))
+                print(_summary(store, runner, title), flush=True)  # a long series may write to a file
                 if not finished:
                     print(f"store: {path}; stopped, and the same command goes on from here")
                     raise typer.Exit(130)

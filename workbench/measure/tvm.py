@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "Runner", "open_series", "series"]
 
-_BUILDS_OF_A_CHILD = 500  # then a fresh one: a compiler's memory grows
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -99,6 +97,7 @@ class Runner(runner.Runner[int]):
         pin = checked_cpus(pin)
         if threads < 1 or (pin and threads > len(pin)):
             raise UsageError(f"{threads} threads on {len(pin) or 'all'} CPUs; use 1 or more, and as many CPUs to pin to")
+        linker = find_compiler()
         self.workload = workload
         self.space = kernel(workload.kernel).space(workload, CPU)
         self.device = device or cpu()
@@ -113,12 +112,11 @@ class Runner(runner.Runner[int]):
         self._scratch = tempfile.TemporaryDirectory(prefix="workbench-tvm-")
         self._numbers = count()
         self._prepared = False
-        self._builds = 0
         # One thread asks the builder, so that a build that hangs is given up while this one waits for a program.
         self._thread = ThreadPoolExecutor(1, "workbench-builder")
         self._asking = self._closed = False
         memory = memory_limit_bytes() if memory_bytes is None else memory_bytes
-        building = {"template": template, "threads": threads, "link": find_compiler().command}
+        building = {"template": template, "threads": threads, "link": linker.command}
         self._builder = self._child("tvm_builder", building, threads, others or pin, memory)
         self._worker = self._child("tvm_worker", {"programs": programs}, threads, pin, memory)
         pinned = f"; pinned to CPU {', '.join(map(str, pin))}" if pin else ""
@@ -197,10 +195,6 @@ class Runner(runner.Runner[int]):
         try:
             if self._closed:
                 raise ChildFailure(Status.RUN_ERROR, "the runner was closed")
-            if self._builds == _BUILDS_OF_A_CHILD:
-                self._builder.close()
-                self._builds = 0
-            self._builds += 1
             return self._builder.ask(request, limit_s)
         finally:
             self._asking = False
