@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from workbench.errors import MissingPackage, UsageError
 from workbench.kernels import kernel
 from workbench.kernels.conv import CPU, GPU
+from workbench.kernels.tir.program import CudaProgram
 from workbench.schema import Value, Workload
 
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["compute", "llvm_target", "schedule"]
+__all__ = ["compute", "cuda_program", "llvm_target", "schedule"]
 
 
 def compute(workload: Workload) -> tvm.IRModule:
@@ -61,6 +62,21 @@ def schedule(workload: Workload, space_name: str, config: Mapping[str, Value], b
     else:
         module = _part("gpu").schedule(workload, config, bind)
     return module
+
+
+def cuda_program(workload: Workload, config: Mapping[str, Value], arch: str) -> CudaProgram:
+    """A configuration of "workbench-gpu" as CUDA source with its launches; needs no GPU.
+
+    Args:
+        workload: a convolution.
+        config: knob -> value.
+        arch: the architecture whose features may be used, such as "sm_75".
+
+    Raises:
+        UsageError, SpaceError, MissingPackage: see `schedule`.
+    """
+    made: CudaProgram = _part("cuda").program(schedule(workload, GPU, config), arch)
+    return made
 
 
 def llvm_target(threads: int = 1) -> tvm.target.Target:

@@ -20,8 +20,11 @@ _ALPHA = WINOGRAD_TILE + WINOGRAD_FILTER - 1
 
 
 def winograd(data: te.Tensor, weight: te.Tensor, shape: Shape) -> te.Tensor:
-    """The output of a convolution with filters of 3 x 3, by six stages that follow each other: padding, the tiles of the input, their transforms and those of
-    the filters, the products ("bgemm", [6, 6, co, tiles]), the transforms back, and the output put together of them."""
+    """The output of a convolution with filters of 3 x 3.
+
+    By stages that follow each other: padding, the tiles of the input, their transforms and those of the filters, the products ("bgemm", [6, 6, co, tiles]),
+    the transforms back, and the output put together of them.
+    """
     tiles = tuple(math.ceil(extent / WINOGRAD_TILE) for extent in shape.output)
     rows, columns = tiles
     needed = [count * WINOGRAD_TILE + WINOGRAD_FILTER - 1 for count in tiles]
