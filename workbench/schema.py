@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from workbench.errors import DataError
@@ -22,8 +22,10 @@ SCHEMA_VERSION = 1
 Value = int | float | str | tuple[int, ...]
 
 
-class Status(StrEnum):
+class Status(str, Enum):  # noqa: UP042 (StrEnum came with Python 3.11, and records are also written where an older one is)
     """How a timing attempt ended."""
+
+    __str__ = str.__str__
 
     OK = "ok"
     INVALID_CONFIG = "invalid_config"

@@ -8,8 +8,6 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from workbench.schema import Device
 
 __all__ = ["cpu", "cpu_identity", "last_cpu", "load", "memory_limit_bytes", "processor", "usable_cpus"]
@@ -56,6 +54,8 @@ def load() -> float | None:
 
 def memory_limit_bytes() -> int:
     """Address space that a measured program may have: beyond it an allocation fails there, where the whole machine would go to the disk otherwise."""
+    import psutil  # not where only a GPU is
+
     return int(psutil.virtual_memory().total * 0.8)
 
 

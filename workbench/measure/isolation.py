@@ -16,10 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import BuildError, UsageError
 from workbench.schema import Status
+
+if TYPE_CHECKING:
+    from typing import Self  # which Python 3.10 lacks: this module also runs on machines that have a GPU and nothing of ours
 
 __all__ = ["Child", "ChildFailure", "Closing", "checked_cpus", "plain_environment"]
 
