@@ -5,7 +5,18 @@
 
 from __future__ import annotations
 
-__all__ = ["BuildError", "DataError", "MissingData", "MissingPackage", "NotebookError", "SpaceError", "StoreError", "UsageError", "WorkbenchError"]
+__all__ = [
+    "BuildError",
+    "DataError",
+    "DeviceError",
+    "MissingData",
+    "MissingPackage",
+    "NotebookError",
+    "SpaceError",
+    "StoreError",
+    "UsageError",
+    "WorkbenchError",
+]
 
 
 # Packages whose module has another name than what pip installs.
@@ -49,6 +60,10 @@ class StoreError(WorkbenchError, OSError):
 
 class BuildError(WorkbenchError, RuntimeError):
     """A program that cannot be built on this machine, or that does not start (names the compiler or the program and what it said)."""
+
+
+class DeviceError(WorkbenchError, RuntimeError):
+    """A device that is not there, or that does not answer (says what was looked for)."""
 
 
 class NotebookError(WorkbenchError, RuntimeError):
