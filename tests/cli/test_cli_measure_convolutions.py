@@ -26,7 +26,7 @@ def test_the_same_command_goes_on_and_what_it_measured_is_a_data_set(tmp_path: P
     first = run(*command, "--trials", "2")
     assert first.exit_code == 0, first.output
     line, last = first.stdout.splitlines()
-    assert line.startswith("resnet-18 10 on ")
+    assert line.startswith("resnet-18 layer 10 on ")
     assert ": 2 ok; best " in line
     assert " GFLOP/s with tile_f=(" in line
     assert "; drift: 1 measured again: " in line

@@ -75,9 +75,9 @@ def _chosen(network: str | None, layers: list[int], kernels: str | None) -> list
         if layers:
             raise UsageError("--layer is a layer of a network; name it with --network")
         workloads = networks.training_kernels()
-        return [(f"{number}", workload) for number, workload in enumerate(workloads, 1) if CPU in kernel(workload.kernel).spaces]
+        return [(f"training {number}, {workload.kernel}", workload) for number, workload in enumerate(workloads, 1) if CPU in kernel(workload.kernel).spaces]
     wanted = dict.fromkeys(layers) or range(1, len(networks.network(network)) + 1)
-    return [(f"{network} {number}", networks.layer(network, number).workload) for number in wanted]
+    return [(f"{network} layer {number}", networks.layer(network, number).workload) for number in wanted]
 
 
 def _cpus(pin: list[str]) -> list[int]:
