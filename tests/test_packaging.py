@@ -141,7 +141,9 @@ def test_a_wheel_carries_the_data_files_and_the_licence(tmp_path):
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("workbench-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    expected = [p.relative_to(ROOT).as_posix() for p in (ROOT / "workbench").rglob("*") if p.suffix in (".py", ".toml", ".html", ".typed", ".cpp", ".cu", ".hpp")]
+    expected = [
+        p.relative_to(ROOT).as_posix() for p in (ROOT / "workbench").rglob("*") if p.suffix in (".py", ".toml", ".html", ".typed", ".cpp", ".cu", ".hpp")
+    ]
     assert [name for name in expected if name not in names] == []
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
