@@ -49,7 +49,7 @@ def schedule(workload: Workload, config: Mapping[str, Any]) -> tvm.IRModule:
     sch.reverse_compute_at(gathered, middle[-1], preserve_unit_loops=True)
     sch.vectorize(sch.get_loops(gathered)[-1])
     if config["pad_at"]:
-        sch.compute_at(padding, parallel)
+        sch.compute_at(padding, parallel, preserve_unit_loops=True)
     else:
         sch.parallel(sch.fuse(*sch.get_loops(padding)[:2]))
     sch.annotate(parallel, "pragma_auto_unroll_max_step", config["unroll"])
