@@ -21,7 +21,9 @@ from workbench.schema import Value, Workload
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["compute", "cuda_program", "llvm_target", "schedule"]
+    from workbench.loopnest import LoopNest
+
+__all__ = ["compute", "cuda_program", "llvm_target", "loop_nest", "schedule"]
 
 
 def compute(workload: Workload) -> tvm.IRModule:
@@ -89,6 +91,26 @@ def llvm_target(threads: int = 1) -> tvm.target.Target:
     """
     target: tvm.target.Target = _part("targets").llvm(threads)
     return target
+
+
+def loop_nest(module: tvm.IRModule) -> LoopNest:
+    """The loop nest of a schedule, read off its TIR: what `Kernel.loop_nest` has for its configuration, under TIR's names for loops and buffers.
+
+    Strides and mods are what the indices give for the iterations of a loop while the others are at their first. Iterations that a condition around the
+    statement rules out are left out; conditions within a value (padding) rule out none.
+
+    Args:
+        module: as `schedule` gives it, or another with one function "main" whose arrays are float32.
+
+    Returns:
+        A nest of one configuration (batch 1), its numbers all Python ints. Where a name is there twice, the second has "#2" behind it.
+
+    Raises:
+        UsageError: an extent that depends on other loops, or a construct that no schedule of a convolution has.
+        MissingPackage: TVM is not installed.
+    """
+    nest: LoopNest = _part("nest").extract(module)
+    return nest
 
 
 def _part(name: str) -> ModuleType:
