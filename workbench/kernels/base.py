@@ -1,4 +1,4 @@
-"""A Kernel: what can be measured. Its parameters, its complexity f(K, H), its floating-point operations and its named configuration spaces."""
+"""A Kernel: what can be measured. Its parameters, its complexity f(K, H), its floating-point operations, its named configuration spaces and loop nests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from workbench.errors import UsageError
 from workbench.schema import Value, Workload
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from workbench.loopnest import NestBatch
     from workbench.space import Constraint, Space
 
 __all__ = ["Kernel", "whole"]
@@ -29,6 +32,7 @@ class Kernel:
         spaces: space name -> function of the workload giving its `Space`; the first is the one meant when none is named.
         optional: parameters that a workload may leave out, with the value they then have.
         threads: space name -> the knobs whose product is the number of threads of a GPU block, with the tile that counts (None: the value itself).
+        nests: space name -> function of the workload, the space and indices [n] in it, giving the loop nests of those configurations.
     """
 
     name: str
@@ -39,6 +43,7 @@ class Kernel:
     spaces: Mapping[str, Callable[[Workload], Space]] = field(default_factory=dict)
     optional: Mapping[str, Value] = field(default_factory=dict)
     threads: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    nests: Mapping[str, Callable[[Workload, Space, ArrayLike], NestBatch]] = field(default_factory=dict)
 
     def workload(self, params: Mapping[str, Any]) -> Workload:
         """A workload of this kernel: lists become tuples, optional parameters get their values. Raises UsageError for a missing or unknown parameter."""
@@ -63,6 +68,19 @@ class Kernel:
         if name not in self.threads:
             raise UsageError(f"space {name!r} of kernel {self.name!r} has no blocks of threads to limit")
         return product_at_most(limit, "threads", self.threads[name])
+
+    def loop_nest(self, workload: Workload, indices: ArrayLike, name: str | None = None) -> NestBatch:
+        """The loop nests of the configurations `indices` [n] in the space `name` of a workload (None: the first).
+
+        Raises:
+            UsageError: the space is not there, or has no loop nests.
+            SpaceError: an index is not in the space.
+        """
+        space = self.space(workload, name)
+        if space.name not in self.nests:
+            has = f"; those of {', '.join(self.nests)} have" if self.nests else ""
+            raise UsageError(f"configurations of the space {space.name!r} of kernel {self.name!r} have no loop nests{has}")
+        return self.nests[space.name](workload, space, indices)
 
     def _space_name(self, name: str | None) -> str:
         if not self.spaces or (name is not None and name not in self.spaces):

@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
 from workbench.kernels.base import Kernel
 from workbench.kernels.conv_shape import OPTIONAL, OPTIONAL_1D, PARAMETERS, PARAMETERS_1D, TRANSPOSED, Shape, macs, output_size, shape_of, transposed_macs
 from workbench.schema import Workload
 from workbench.space import Choice, Knob, Space, Split
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from workbench.loopnest import NestBatch
 
 __all__ = [
     "CPU",
@@ -141,6 +146,12 @@ def _depthwise_macs(params: Mapping[str, Any]) -> Any:
     return params["n"] * params["co"] * height * width * params["kh"] * params["kw"]
 
 
+def _nests(workload: Workload, space: Space, indices: ArrayLike) -> NestBatch:
+    from workbench.kernels.conv_nests import nests  # which asks this module for the slots
+
+    return nests(workload, space, indices)
+
+
 def _kind(name: str, title: str, work: Callable[[Mapping[str, Any]], Any], spaces: Mapping[str, Callable[[Workload], Space]]) -> Kernel:
     flat = name.startswith("conv1d")
     threads = {"tile_f": 2, "tile_x": 2} if flat else {"tile_b": 2, "tile_y": 2, "tile_x": 2} if name == "conv2d_winograd" else THREADS
@@ -153,6 +164,7 @@ def _kind(name: str, title: str, work: Callable[[Mapping[str, Any]], Any], space
         spaces=spaces,
         optional={} if name in TRANSPOSED else OPTIONAL_1D if flat else OPTIONAL,
         threads={space: threads for space in spaces if space != CPU},
+        nests={space: _nests for space in spaces if space in (CPU, GPU)},
     )
 
 

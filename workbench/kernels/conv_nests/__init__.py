@@ -1,0 +1,57 @@
+"""Loop nests of the convolution templates straight from the knobs, without TVM: those that `kernels.tir` schedules, value by value.
+
+Loops are named "level.axis": the levels are those of the templates' descriptions in `kernels.tir.cpu` and `kernels.tir.gpu`, the axes those of the slots
+(f, y, x, rc, ry, rx; b, y, x, rc of winograd) and n, the batch. A loop or a buffer that several kinds of convolution have has one name in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workbench.kernels.conv import CPU
+from workbench.kernels.conv_nests import cpu, gpu, winograd
+from workbench.kernels.conv_nests.places import Tiles, direct
+from workbench.loopnest import NestBatch
+from workbench.schema import Workload
+from workbench.space import Space
+
+__all__ = ["nests"]
+
+
+def nests(workload: Workload, space: Space, indices: ArrayLike) -> NestBatch:
+    """Nests of configurations [n] of `workbench-cpu` or `workbench-gpu`.
+
+    On a GPU there is one structure, on a CPU there are four: with `pad_at` 0 padding has loops of its own, with 1 they are inside the parallel loop; `order`
+    exchanges inner loops.
+
+    Raises:
+        UsageError: a direct convolution whose groups have several channels, or a channel several filters.
+        SpaceError: an index that is not in the space.
+    """
+    knobs = space.decode(indices)
+    batch = len(next(iter(knobs.values())))
+    if space.name == CPU:
+        places = direct(workload)
+        parts = []
+        for order in (0, 1):
+            for pad_at in (0, 1):
+                rows = np.flatnonzero((knobs["order"] == order) & (knobs["pad_at"] == pad_at))
+                parts.append((rows, cpu.nest(places, _tiles(space, {name: values[rows] for name, values in knobs.items()}), len(rows), order, pad_at)))
+        return NestBatch(batch, tuple(parts))
+    if workload.kernel == "conv2d_winograd":
+        nest = winograd.nest(workload, _tiles(space, knobs), batch)
+    else:
+        nest = gpu.nest(direct(workload), _tiles(space, knobs), batch)
+    return NestBatch(batch, ((np.arange(batch), nest),))
+
+
+def _tiles(space: Space, knobs: Mapping[str, NDArray[np.int64]]) -> Tiles:
+    # A knob without a choice gives numbers that all configurations share.
+    return {
+        knob.name.removeprefix("tile_"): knob.options[0].tolist() if knob.count == 1 else list(np.ascontiguousarray(knobs[knob.name].T))
+        for knob in space.knobs
+        if knob.name.startswith("tile_")
+    }
