@@ -11,6 +11,7 @@ from workbench.kernels.matrix import KERNELS
 from workbench.kernels.matrix.cuda import VARIANTS, source
 from workbench.measure.cuda import convolutions, matrix
 from workbench.measure.cuda.bundle import Candidate, Launch, Problem, Stage, write_bundle
+from workbench.measure.cuda.draft import REFERENCE
 from workbench.schema import Workload
 
 CONVOLUTION = kernel("conv2d").workload({"n": 1, "ci": 3, "h": 6, "w": 5, "co": 4, "kh": 3, "kw": 2, "stride": 1, "padding": 1})
@@ -100,7 +101,7 @@ def write_convolutions(path: Path, names: Sequence[str], extra: Sequence[str] = 
         made_by="workbench measure bundle",
         stages=[Stage("convolutions", len(candidates), 1.0)],
         programs=[SOURCE, *extra],
-        reference=matrix.REFERENCE.read_text(),
+        reference=REFERENCE.read_text(),
         problems=[problem()],
         candidates=candidates,
     )
@@ -128,7 +129,7 @@ def write_matrices(path: Path, workloads: Iterable[Workload] = ()) -> Path:
         made_by="workbench measure bundle",
         stages=[Stage("matrix", len(candidates), 1.0)],
         programs=map(source, kernels),
-        reference=matrix.REFERENCE.read_text(),
+        reference=REFERENCE.read_text(),
         problems=map(matrix.problem, chosen),
         candidates=candidates,
         notes={f"{name}-{variant}": ["A note."] for name in kernels for variant in VARIANTS},

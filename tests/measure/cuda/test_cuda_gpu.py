@@ -20,6 +20,7 @@ from workbench.kernels.matrix import KERNELS as MATRIX
 from workbench.kernels.matrix.cuda import VARIANTS, source
 from workbench.measure.cuda import convolutions, matrix
 from workbench.measure.cuda.bundle import Candidate, Problem
+from workbench.measure.cuda.draft import REFERENCE
 from workbench.measure.cuda.gpu import POLICY, Gpu, architecture, device_of, open_gpu
 from workbench.measure.cuda.pool import Compiled, Pool
 from workbench.measure.timing import Policy
@@ -33,7 +34,7 @@ class Device:
 
     def __init__(self, folder: Path) -> None:
         self.gpu, self.pool, self.facts = open_gpu(folder, policy=FAST)
-        self.reference = self.compile(matrix.REFERENCE.read_text())
+        self.reference = self.compile(REFERENCE.read_text())
 
     def compile(self, text: str) -> Path:
         compiled = self.pool.compile(text)

@@ -12,7 +12,8 @@ from typing import Any
 from workbench.errors import BuildError, DeviceError, UsageError
 from workbench.measure.cuda.child import SINGLE_S
 from workbench.measure.cuda.compile import compilers
-from workbench.measure.cuda.pool import Pool, python_child
+from workbench.measure.cuda.crew import python_child
+from workbench.measure.cuda.pool import Pool
 from workbench.measure.isolation import Child, ChildFailure, Closing
 from workbench.measure.timing import Policy, fault
 from workbench.schema import Device, Status

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from workbench.kernels.base import whole
 from workbench.kernels.matrix import INSTANCES, KERNELS
-from workbench.kernels.matrix.cuda import run, source
+from workbench.kernels.matrix.cuda import VARIANTS, run, source
 from workbench.kernels.matrix.reference import shapes
 from workbench.measure.cuda.bundle import Candidate, Input, Launch, Problem
+from workbench.measure.cuda.draft import Draft
 from workbench.schema import Workload
 
-__all__ = ["REFERENCE", "candidate", "instances", "problem", "source"]
-
-REFERENCE = Path(__file__).with_name("reference.cu")
+__all__ = ["add", "candidate", "instances", "problem"]
 
 _BLOCK = 256
 # Of a sum of n products in single precision, in any order: n roundings of 6e-8 relative to the sum of the terms' sizes at the very worst; what is seen grows
 # with the root of n. As `workbench.kernels.matrix.reference.difference` allows. A maximum is exact.
 _TOLERANCE = 1e-5
+_NOTES = (
+    "Matrices are dense and in single precision; the density of an input concerns its contents only.",
+    "copied_s is the least time of a run with the copy of its result to the host's pageable memory, by the host's clock, as the paper's GPU times are.",
+)
 
 
 def instances(count: int, seed: int = 0) -> Iterator[Workload]:
@@ -44,6 +46,15 @@ def problem(workload: Workload, seed: int = 0) -> Problem:
     name, sizes = ("mm", (*sizes, 1)) if kernel == "mv" else (kernel, sizes)
     reference = Launch(f"reference_{name}", (-(-result // _BLOCK), 1, 1), (_BLOCK, 1, 1), (*buffers, *sizes))
     return Problem(workload, tuple(part for part in inputs if part.count), "c", result, (reference,), 0.0 if kernel == "mp" else _TOLERANCE)
+
+
+def add(draft: Draft, count: int, seed: int = 0, share: float = 1.0) -> None:
+    """Add a stage of both variants on `count` instances of each kernel. Raises UsageError for a count that the ranges do not have."""
+    for workload in instances(count, seed):
+        number, program = draft.problem(problem(workload, seed)), draft.program(source(workload.kernel))
+        draft.candidates += [candidate(workload, variant, number, program) for variant in VARIANTS]
+    draft.notes |= {f"{kernel}-{variant}": _NOTES for kernel in KERNELS for variant in VARIANTS}
+    draft.end_stage("matrix", share)
 
 
 def candidate(workload: Workload, variant: str, problem: int, program: int) -> Candidate:
