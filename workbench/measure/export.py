@@ -8,7 +8,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from workbench.measure.drift import drift_of
 from workbench.measure.passes import Inputs, label, passes, times_of
 from workbench.measure.series import Series, series_of
 
-__all__ = ["export"]
+__all__ = ["export", "write_sets"]
 
 _ROWS = "rows.parquet"
 
@@ -53,19 +53,29 @@ def export(store: Store, name: str, root: Path, *, notes: Sequence[str] = (), re
         DataError: the store does not say how a series was measured.
         StoreError: the store cannot be read, or the folder cannot be written; another process may have written it at the same time.
     """
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise UsageError(f"a data set cannot be named {name!r}; use small letters, digits and single hyphens, such as matrix-cpu-laptop")
-    found = {root / f"{name}-{series.name}": series for series in series_of(store)}
-    for folder in found:
+    _check_name(name)  # before reading the whole store
+    return write_sets(series_of(store), name, root, notes=notes, replace=replace)
+
+
+def write_sets(found: Iterable[Series], name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
+    """Write series as data sets; arguments, result and errors as of `export`."""
+    _check_name(name)
+    folders = {root / f"{name}-{series.name}": series for series in found}
+    for folder in folders:
         if folder.exists() and not replace:
             raise UsageError(f"{folder}: is there already; use another name, or say that it may be replaced")
-    return {folder.name: _write(series, notes, folder) for folder, series in found.items()}
+    return {folder.name: _write(series, notes, folder) for folder, series in folders.items()}
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise UsageError(f"a data set cannot be named {name!r}; use small letters, digits and single hyphens, such as matrix-cpu-laptop")
 
 
 def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
     frame, header = _frame(series.inputs), _header(series, notes)
-    if series.gflop:
-        frame["gflop"] = series.gflop
+    for column, values in series.columns.items():
+        frame[column] = values
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
@@ -110,7 +120,7 @@ def _header(series: Series, notes: Sequence[str]) -> dict[str, Any]:
         "parameters": list(series.parameters),
         "knobs": list(series.knobs),
         "date": datetime.fromtimestamp(last, UTC).date(),
-        "driver": "",
+        "driver": series.provenance.get("driver", ""),
         "compiler": series.provenance["compiler"],
         "policy": series.provenance["policy"] + _passes(series.inputs),
         "command": series.command,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from workbench.data.columns import knob_columns, workload_columns
 from workbench.data.store import Store
@@ -20,7 +21,7 @@ from workbench.measure.passes import Inputs, by_input, passes
 from workbench.measure.provenance import recorded
 from workbench.schema import Measurement, Workload
 
-__all__ = ["Series", "series_of"]
+__all__ = ["Series", "in_plain_columns", "series_of"]
 
 _MATRIX_NOTES = ("Inputs are single precision; a matrix of a density below one half is held as a sparse one.",)
 _HALIDE_NOTES = {"fft": (f"A call transforms a batch of images, {POINTS:,} / n^2 of them, one after the other; a time is that of one image.",)}
@@ -41,7 +42,7 @@ class Series:
         command: the command line that makes it.
         versions: package -> version.
         notes: traits that a reader of its times must know.
-        gflop: floating-point operations of a run of each input, in units of 10^9; none where they are not known.
+        columns: name -> what else is known of each input, such as `gflop`, the floating-point operations of a run in units of 10^9.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Series:
     command: str
     versions: Mapping[str, str]
     notes: tuple[str, ...]
-    gflop: tuple[float, ...] = ()
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 def series_of(store: Store) -> list[Series]:
@@ -161,7 +162,7 @@ def _convolutions(store: Store, kernel: str, device: str, inputs: Inputs) -> Ser
     provenance = recorded(store, tvm.series(kernel, device), f"{kernel} in {CPU}")
     kind, workloads = kernel_of(kernel), [attempts[0].workload for attempts in inputs]
     assert kind.flop is not None  # every kind of convolution has one
-    flat = [[_flat(attempt) for attempt in attempts] for attempts in inputs]
+    flat = [[in_plain_columns(attempt) for attempt in attempts] for attempts in inputs]
     version = provenance["compiler"].partition(",")[0].removeprefix("TVM ")
     return Series(
         name=kernel,
@@ -173,11 +174,12 @@ def _convolutions(store: Store, kernel: str, device: str, inputs: Inputs) -> Ser
         command=_convolutions_command(provenance["command"], inputs),
         versions={"apache-tvm": version},
         notes=("Configurations are drawn uniformly; the output of each was compared with numpy's.",),
-        gflop=tuple(kind.flop(workload.params) / 1e9 for workload in workloads),
+        columns={"gflop": [kind.flop(workload.params) / 1e9 for workload in workloads]},
     )
 
 
-def _flat(attempt: Measurement) -> Measurement:
+def in_plain_columns(attempt: Measurement) -> Measurement:
+    """A convolution's measurement with a parameter and a knob for each part of a stride, a padding or a tile (`workbench.data.columns`)."""
     return replace(attempt, workload=Workload(attempt.workload.kernel, workload_columns(attempt.workload)), config=knob_columns(attempt.config))
 
 

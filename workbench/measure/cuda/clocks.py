@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-__all__ = ["Clocks"]
+__all__ = ["Clocks", "driver_version"]
 
 _QUERY = "clocks.sm,clocks.mem,temperature.gpu,power.draw,utilization.gpu"
 _LIMIT_S = 15.0
@@ -42,6 +42,11 @@ class Clocks(threading.Thread):
         """What was seen: `facts` at the start, as nvidia-smi prints them, and `samples` of `columns`, the first of them seconds."""
         self._ended.set()
         return {"facts": self._facts, "columns": ["seconds", *_QUERY.split(",")], "samples": self._samples}
+
+
+def driver_version(device: int = 0) -> str:
+    """The version of NVIDIA's driver, "" without nvidia-smi."""
+    return _ask("--query-gpu=driver_version", "--format=csv,noheader", "-i", str(device))
 
 
 def _ask(*arguments: str) -> str:

@@ -29,7 +29,7 @@ from typing import Any
 
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.measure.cuda.bundle import Bundle, read_bundle
-from workbench.measure.cuda.clocks import Clocks
+from workbench.measure.cuda.clocks import Clocks, driver_version
 from workbench.measure.cuda.gpu import POLICY, Gpu, describe_policy, device_of, open_gpu
 from workbench.measure.cuda.pool import Compiled, Pool
 from workbench.measure.cuda.records import Results, identity_of, read_results, record, right_groups
@@ -47,6 +47,8 @@ _RESERVE_S, _RESERVE_SHARE = 20.0, 0.1
 # So many candidates of a group that took the GPU's process along are enough: each costs seconds.
 _MOST_LOSSES = 25
 _FIRST_LIMIT_S = 90.0
+# Of every group.
+_NOTES = ("relative_error is the largest error of an output relative to the sum of the sizes of its terms; each was compared with a direct computation.",)
 
 
 @dataclass(frozen=True)
@@ -349,10 +351,10 @@ def _header(bundle: Bundle, facts: dict[str, Any], options: Options) -> dict[str
     return {
         "bundle": bundle.sha256,
         "made_by": bundle.made_by,
-        "notes": bundle.notes,
+        "notes": {**bundle.notes, "": _NOTES},
         "policy": describe_policy(POLICY, options.flush),
         "compiler": facts["compiler"],
-        "driver": f"CUDA {facts['driver_cuda'] // 1000}.{facts['driver_cuda'] % 1000 // 10}",
+        "driver": ", ".join(filter(None, (driver_version(options.device), f"CUDA {facts['driver_cuda'] // 1000}.{facts['driver_cuda'] % 1000 // 10}"))),
         "device": asdict(device_of(facts)),
         "facts": facts,
         "started": time.time(),
