@@ -52,7 +52,7 @@ def test_the_same_command_goes_on_and_what_it_measured_is_a_data_set(tmp_path: P
         (("--set", "training", "--layer", "1"), "--layer is a layer of a network; name it with --network"),
         (("--network", "resnet-81"), "there is no network 'resnet-81'; close: resnet-18"),
         (("--network", "resnet-18", "--layer", "12"), "resnet-18 has no layer 12; its distinct convolutions have numbers from 1 to 11"),
-        (("--network", "resnet-18", "--target", "cuda"), "--target 'cuda'; only llvm can be measured"),
+        (("--network", "resnet-18", "--target", "rocm"), "--target 'rocm'; it is llvm or cuda"),
         (("--network", "resnet-18", "--pin", "first"), "--pin 'first'; it is the number of a CPU, or last"),
         (("--network", "resnet-18", "--pin", "4096"), "cannot pin to CPU 4096"),
         (("--network", "resnet-18", "--threads", "2", "--pin", "last"), "2 threads on 1 CPUs; use 1 or more, and as many CPUs to pin to"),

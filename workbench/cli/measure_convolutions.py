@@ -11,7 +11,7 @@ from workbench.errors import UsageError
 
 if TYPE_CHECKING:
     from workbench.data.store import Store
-    from workbench.measure.tvm import Runner
+    from workbench.measure.runner import Runner
     from workbench.schema import Workload
 
 __all__ = ["app"]
@@ -23,8 +23,8 @@ app = typer.Typer()
 def convolutions(
     network: Annotated[str | None, typer.Option("--network", help="resnet-18, vgg-16, ...: its distinct convolutions, one after the other.")] = None,
     layer: Annotated[list[int] | None, typer.Option("--layer", metavar="N", help="Only the Nth of them, from 1; may be given several times.")] = None,
-    kernels: Annotated[str | None, typer.Option("--set", help="training: the kernels that MetaTune trains on, those that a CPU has.")] = None,
-    target: Annotated[str, typer.Option("--target", help="llvm: this machine's CPU.")] = "llvm",
+    kernels: Annotated[str | None, typer.Option("--set", help="training: the kernels that MetaTune trains on, those that the target has.")] = None,
+    target: Annotated[str, typer.Option("--target", help="llvm: this machine's CPU. cuda: its GPU of NVIDIA's.")] = "llvm",
     trials: Annotated[int, typer.Option("--trials", min=1, help="Configurations of each convolution, drawn at random; more continue the series.")] = 64,
     passes: Annotated[
         int, typer.Option("--passes", min=1, help="Go through all of them so many times: a machine is not always equally fast, and a label is the least.")
@@ -39,20 +39,33 @@ def convolutions(
     """Time random schedules of convolutions, one convolution after the other, each with 3% of its schedules again to see whether the machine changed.
 
     After Ctrl-C or a crash the same command goes on where it stopped; with more --trials or --passes it adds to what is there. Every output is compared with
-    numpy's. Needs a C++ compiler (CXX, g++ or clang++), which links.
+    numpy's. A CPU needs a C++ compiler (CXX, g++ or clang++), which links; a GPU needs its driver, and NVRTC or nvcc.
     """
+    from contextlib import ExitStack
+
     from workbench.data.store import Store
+    from workbench.kernels.conv import CPU, GPU
+    from workbench.measure import tvm
+    from workbench.measure.cuda import live
     from workbench.measure.runner import candidates
-    from workbench.measure.tvm import open_series
     from workbench.paths import project_root
 
-    if target != "llvm":
-        raise UsageError(f"--target {target!r}; only llvm can be measured")
-    chosen, cpus = _chosen(network, layer or [], kernels), _cpus(pin or [])
+    if target not in ("llvm", "cuda"):
+        raise UsageError(f"--target {target!r}; it is llvm or cuda")
+    if target == "cuda" and (threads != 1 or pin):
+        raise UsageError("--threads and --pin are a CPU's; leave them out with --target cuda")
+    chosen, cpus = _chosen(network, layer or [], kernels, CPU if target == "llvm" else GPU), _cpus(pin or [])
     path = output or project_root() / "runs" / "measure" / "convolutions.db"
-    with Store(path) as store:
+    with ExitStack() as stack:
+        store = stack.enter_context(Store(path))
+        session = stack.enter_context(live.Session()) if target == "cuda" else None
         for title, workload in chosen:
-            with open_series(workload, threads=threads, seed=seed, pin=cpus) as runner:
+            series: Runner[int]
+            if session is None:
+                series = tvm.open_series(workload, threads=threads, seed=seed, pin=cpus)
+            else:
+                series = live.open_series(workload, session, seed=seed)
+            with series as runner:
                 drawn = candidates(runner.space, trials, seed)
                 if len(drawn) < trials:
                     raise UsageError(f"{workload.key} has {len(drawn):,} configurations, fewer than --trials {trials}")
@@ -64,10 +77,9 @@ def convolutions(
     print(f"store: {path}")
 
 
-def _chosen(network: str | None, layers: list[int], kernels: str | None) -> list[tuple[str, Workload]]:
+def _chosen(network: str | None, layers: list[int], kernels: str | None, space: str) -> list[tuple[str, Workload]]:
     """Title and workload of every convolution asked for."""
     from workbench.kernels import kernel, networks
-    from workbench.kernels.conv import CPU
 
     if (network is None) == (kernels is None) or kernels not in (None, "training"):
         raise UsageError("name the convolutions: --network NAME, with --layer N for some of its layers, or --set training")
@@ -75,7 +87,7 @@ def _chosen(network: str | None, layers: list[int], kernels: str | None) -> list
         if layers:
             raise UsageError("--layer is a layer of a network; name it with --network")
         workloads = networks.training_kernels()
-        return [(f"training {number}, {workload.kernel}", workload) for number, workload in enumerate(workloads, 1) if CPU in kernel(workload.kernel).spaces]
+        return [(f"training {number}, {workload.kernel}", workload) for number, workload in enumerate(workloads, 1) if space in kernel(workload.kernel).spaces]
     wanted = dict.fromkeys(layers) or range(1, len(networks.network(network)) + 1)
     return [(f"{network} layer {number}", networks.layer(network, number).workload) for number in wanted]
 
@@ -91,7 +103,7 @@ def _cpus(pin: list[str]) -> list[int]:
     return cpus
 
 
-def _measure(store: Store, runner: Runner, title: str, drawn: list[int], passes: int) -> bool:
+def _measure(store: Store, runner: Runner[int], title: str, drawn: list[int], passes: int) -> bool:
     """Measure with a progress bar; whether it was done to the end."""
     from itertools import chain
 
@@ -115,7 +127,7 @@ def _measure(store: Store, runner: Runner, title: str, drawn: list[int], passes:
     return True
 
 
-def _summary(store: Store, runner: Runner, title: str) -> str:
+def _summary(store: Store, runner: Runner[int], title: str) -> str:
     """One line: how the attempts ended, the best configuration, and whether the machine changed."""
     from collections import Counter
 
@@ -130,7 +142,7 @@ def _summary(store: Store, runner: Runner, title: str) -> str:
     return f"{title} on {runner.device.name}: {statuses}{fastest}; drift: {drift_of(inputs)}"
 
 
-def _speed(runner: Runner, seconds: float) -> str:
+def _speed(runner: Runner[int], seconds: float) -> str:
     from workbench.kernels import kernel
 
     flop = kernel(runner.workload.kernel).flop

@@ -11,12 +11,13 @@ from workbench.data.store import Store
 from workbench.errors import UsageError
 from workbench.kernels import kernel as kernel_of
 from workbench.kernels import networks
-from workbench.kernels.conv import CPU
+from workbench.kernels.conv import CPU, GPU
 from workbench.kernels.conv import KERNELS as CONVOLUTIONS
 from workbench.kernels.halide import PROBLEMS
 from workbench.kernels.halide.fft import POINTS
 from workbench.kernels.matrix import KERNELS, LIBRARIES
 from workbench.measure import halide, native, tvm
+from workbench.measure.cuda import live
 from workbench.measure.passes import Inputs, by_input, passes
 from workbench.measure.provenance import recorded
 from workbench.schema import Measurement, Workload
@@ -28,6 +29,9 @@ _HALIDE_NOTES = {"fft": (f"A call transforms a batch of images, {POINTS:,} / n^2
 _AUTOSCHEDULER_NOTES = (
     "Each was told the number of threads, and Mullapudi2016 also Halide's generic machine: a last cache of 16 MiB, a load as dear as 40 operations.",
 )
+
+
+_COMPARED = {CPU: "numpy's", GPU: "a direct computation in double precision, which was compared with numpy's"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def series_of(store: Store) -> list[Series]:
         kernel, space = record.workload.kernel, record.space
         of_matrix = kernel in KERNELS and space in LIBRARIES
         of_halide = kernel in PROBLEMS and space in (halide.SPACE, halide.AUTOSCHEDULER_SPACE)
-        of_tvm = kernel in CONVOLUTIONS and space == CPU
+        of_tvm = kernel in CONVOLUTIONS and space in (CPU, GPU)
         if of_matrix or of_halide or of_tvm:
             groups.setdefault((kernel, space, record.device), []).append(record)
     if not groups:
@@ -85,7 +89,7 @@ def series_of(store: Store) -> list[Series]:
     found = [_matrix(store, kernel, space, device, of_space) for (kernel, space), of_space in inputs.items() if kernel in KERNELS]
     for kernel in PROBLEMS:
         found += _halide(store, kernel, device, inputs.get((kernel, halide.SPACE), []), inputs.get((kernel, halide.AUTOSCHEDULER_SPACE), []))
-    return found + [_convolutions(store, kernel, device, of_kernel) for (kernel, space), of_kernel in inputs.items() if space == CPU]
+    return found + [_convolutions(store, kernel, space, device, of_kernel) for (kernel, space), of_kernel in inputs.items() if space in (CPU, GPU)]
 
 
 def _matrix(store: Store, kernel: str, library: str, device: str, inputs: Inputs) -> Series:
@@ -157,9 +161,10 @@ def _by_size(inputs: Iterable[Sequence[Measurement]]) -> dict[int, list[Sequence
     return sizes
 
 
-def _convolutions(store: Store, kernel: str, device: str, inputs: Inputs) -> Series:
+def _convolutions(store: Store, kernel: str, space: str, device: str, inputs: Inputs) -> Series:
     """The series of a kind of convolution; tiles, strides and paddings become columns of their parts."""
-    provenance = recorded(store, tvm.series(kernel, device), f"{kernel} in {CPU}")
+    note = tvm.series(kernel, device) if space == CPU else live.series(kernel, device)
+    provenance = recorded(store, note, f"{kernel} in {space}")
     kind, workloads = kernel_of(kernel), [attempts[0].workload for attempts in inputs]
     assert kind.flop is not None  # every kind of convolution has one
     flat = [[in_plain_columns(attempt) for attempt in attempts] for attempts in inputs]
@@ -173,7 +178,7 @@ def _convolutions(store: Store, kernel: str, device: str, inputs: Inputs) -> Ser
         provenance=provenance,
         command=_convolutions_command(provenance["command"], inputs),
         versions={"apache-tvm": version},
-        notes=("Configurations are drawn uniformly; the output of each was compared with numpy's.",),
+        notes=(f"Configurations are drawn uniformly; the output of each was compared with {_COMPARED[space]}.",),
         columns={"gflop": [kind.flop(workload.params) / 1e9 for workload in workloads]},
     )
 

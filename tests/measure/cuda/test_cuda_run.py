@@ -119,9 +119,6 @@ def test_a_budget_that_is_too_short_ends_it_and_the_next_goes_on(emulated: None,
     second = records(tmp_path / "two")
     assert len(second) == 3
     assert {identity_of(entry) for entry in first}.isdisjoint(identity_of(entry) for entry in second)
-    # Into the same folder, too.
-    assert run(bundle, tmp_path / "two", budget_s=4.5, done=[tmp_path / "one", tmp_path / "two"], most=2) == DONE
-    assert len({identity_of(entry) for entry in (*first, *records(tmp_path / "two"))}) == len(first) + 5
     with pytest.raises(UsageError, match="results of another run; go on with them by --skip-done"):
         run(bundle, tmp_path / "two", budget_s=4.5)
 

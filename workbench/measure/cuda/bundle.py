@@ -134,7 +134,7 @@ class Problem:
     def request(self, reference_cubin: Path) -> dict[str, Any]:
         """As the process that has the GPU reads it."""
         return {
-            "key": self.workload.key,
+            "key": f"{self.workload.key} {[part.seed for part in self.inputs]}",
             "workload": self.workload.key,
             "inputs": [[part.name, part.count, part.nonzero, part.seed] for part in self.inputs],
             "output": [self.output, self.count],

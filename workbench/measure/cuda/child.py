@@ -5,7 +5,7 @@ describe the device only). What a candidate does to the context, it does to this
 
     describe  the device and its driver; `absent` says why there is none
     verify    the inputs and the expected result of a problem against numpy's
-    measure   a candidate: `cubin`, `launches`, `scratch` buffers and its problem, timed by `policy`
+    measure   a candidate: `cubin`, `launches`, `scratch` buffers and its problem, timed by `policy`, once where it is slower than `slowest_s`
     floor     seconds of a kernel that does nothing, timed the same way
 """
 
@@ -162,12 +162,14 @@ class _Gpu:
         pairs = [(2 * i, 2 * i + 1) if flush else (i, i + 1) for i in range(repeats)]
         return [cuda.elapsed_s(events[a], events[b]) / times for a, b in pairs]
 
-    def repeats(self, calls: Sequence[_Call], policy: Policy, first_s: float, flush: bool) -> tuple[list[float], int]:
-        """Seconds of each repeat by a policy, and of how many calls each is the mean."""
+    def repeats(self, calls: Sequence[_Call], policy: Policy, first_s: float, slowest_s: float, flush: bool) -> tuple[list[float], int]:
+        """Seconds of each repeat by a policy, one where a call takes longer than `slowest_s`, and of how many calls each is the mean."""
         if first_s >= SINGLE_S:
             return [first_s], 1
-        short = first_s < policy.limit_s / _PROBED and not flush
-        guess = max(1e-7, self.timed(calls, 1, _PROBED if short else 1, flush)[0])
+        probed = _PROBED if first_s < policy.limit_s / _PROBED and not flush else 1
+        guess = max(1e-7, self.timed(calls, 1, probed, flush)[0])
+        if guess > slowest_s:
+            return [guess], probed
         room = max(1, _QUEUED // (policy.repeats * len(calls)))
         times = 1 if flush else min(room, max(1, math.ceil(policy.batch_s / guess)))
         repeats = min(policy.repeats, max(policy.at_least, int(policy.limit_s / (times * guess))))
@@ -189,7 +191,7 @@ class _Gpu:
     def floor(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """See the module."""
         call = self.cuda.prepare(self.kernels["nothing"], (1, 1, 1), (32, 1, 1), (0,))
-        times, _ = self.repeats([call], Policy(**request["policy"]), 0.0, False)
+        times, _ = self.repeats([call], Policy(**request["policy"]), 0.0, math.inf, False)
         return {"times_s": times}
 
     def verify(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,7 +261,8 @@ class _Gpu:
         answer["stage"] = "time"
         timed = [call for call, launch in zip(calls, launches, strict=True) if launch[5]]
         policy = Policy(**request["policy"])
-        answer["times_s"], answer["calls"] = self.repeats(timed, policy, first_s, request["flush"])
+        slowest_s = math.inf if request["slowest_s"] is None else request["slowest_s"]
+        answer["times_s"], answer["calls"] = self.repeats(timed, policy, first_s, slowest_s, request["flush"])
         if request["copied"]:
             answer["stage"] = "copy"
             fits = int(policy.limit_s / max(1e-7, min(answer["times_s"])))

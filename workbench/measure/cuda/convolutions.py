@@ -29,7 +29,7 @@ from workbench.measure.isolation import Child, ChildFailure
 from workbench.measure.runner import candidates
 from workbench.schema import Workload
 
-__all__ = ["CLASSES", "Drawn", "add", "candidate", "draw", "problem"]
+__all__ = ["CLASSES", "Drawn", "add", "candidate", "draw", "lowered", "problem", "tvm_crew"]
 
 CLASSES = ("valid", "small", "invalid")
 _BLOCK = 256
@@ -131,10 +131,8 @@ def add(
     drawn = [draw(workload, count, seed) for workload in workloads]
     turns = [(i, drawn[i][turn]) for turn in range(count) for i in range(len(workloads)) if turn < len(drawn[i])]
     missing: dict[str, int] = {}
-    with Crew(
-        "workbench.measure.cuda.lowering", {}, size=workers, remedy="run it again, and if that does not help, install the package apache-tvm anew"
-    ) as crew:
-        made = [(i, one, _lowered(crew, workloads[i], one.index, arch)) for i, one in turns]
+    with tvm_crew(workers) as crew:
+        made = [(i, one, lowered(crew, workloads[i], one.index, arch)) for i, one in turns]
         for i, one, future in made:
             found = future.result()
             told()
@@ -169,8 +167,16 @@ def candidate(workload: Workload, drawn: Drawn, program: CudaProgram, problem: i
     return Candidate(workload.kernel, problem, number, GPU, drawn.index, config, tuple(launches), scratch, label=drawn.label)
 
 
-def _lowered(crew: Crew, workload: Workload, index: int, arch: str) -> Future[CudaProgram | str]:
-    """The program of a configuration, or why there is none."""
+def tvm_crew(size: int) -> Crew:
+    """Processes that make programs of configurations, for `lowered`."""
+    return Crew("workbench.measure.cuda.lowering", {}, size=size, remedy="run it again, and if that does not help, install the package apache-tvm anew")
+
+
+def lowered(crew: Crew, workload: Workload, index: int, arch: str) -> Future[CudaProgram | str]:
+    """The program of a configuration of "workbench-gpu", made by one of a crew that runs `workbench.measure.cuda.lowering`, or why there is none.
+
+    The result raises MissingPackage where TVM is not installed, and BuildError where the process does not start.
+    """
 
     def ask(child: Child) -> CudaProgram | str:
         try:

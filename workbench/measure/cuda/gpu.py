@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,9 @@ class Gpu(Closing):
         policy: how kernels are timed.
         flush: whether the caches are emptied before every run that is timed.
 
+    Attributes:
+        floor_s: seconds of a kernel that does nothing: the least that can be measured.
+
     Raises:
         UsageError: a policy that cannot be used.
         BuildError: the process does not start.
@@ -61,7 +64,14 @@ class Gpu(Closing):
             raise UsageError(f"{policy.repeats} repeats; on a GPU they are all enqueued at once, at most {_MOST_REPEATS}")
         self.policy, self.flush = policy, flush
         self._child = _child(device, str(utility))
-        self.floor_s = min(self._child.ask({"do": "floor", "policy": asdict(policy)}, _START_LIMIT_S)["times_s"])
+        try:
+            answer = self._child.ask({"do": "floor", "policy": asdict(policy)}, _START_LIMIT_S)
+        except ChildFailure as failure:
+            answer = {"error": failure.reason}
+        if "times_s" not in answer:
+            self.close()
+            raise BuildError(f"the GPU's process runs no kernel: {answer.get('error', 'it gave no reason')}")
+        self.floor_s: float = min(answer["times_s"])
 
     @property
     def starts(self) -> int:
@@ -100,6 +110,7 @@ class Gpu(Closing):
         scratch: Mapping[str, int],
         copied: bool,
         limit_s: float,
+        slowest_s: float | None = None,
     ) -> dict[str, Any]:
         """How a candidate ended: `status`, `stage`, `error`, and where it got so far `first_s`, `relative_error`, `functions`.
 
@@ -112,6 +123,7 @@ class Gpu(Closing):
             scratch: name -> number of float32 of each buffer that it needs beside input and output.
             copied: whether it is also timed with the copy of its result to the host.
             limit_s: seconds that all of it may take.
+            slowest_s: a kernel that takes longer is not repeated.
         """
         request = {
             "do": "measure",
@@ -122,6 +134,7 @@ class Gpu(Closing):
             "copied": copied,
             "policy": asdict(self.policy),
             "flush": self.flush,
+            "slowest_s": slowest_s,
         }
         try:
             answer = self._child.ask(request, limit_s)
@@ -132,13 +145,9 @@ class Gpu(Closing):
         answer.pop("id")
         if answer.pop("lost", False):
             self.close()
-        if answer["status"] == Status.OK and (wrong := self._fault(answer)):
+        if answer["status"] == Status.OK and (wrong := fault(answer["times_s"], replace(self.policy, at_least=1))):
             answer |= {"status": str(Status.RUN_ERROR), "error": f"time: {wrong}"}
         return answer
-
-    def _fault(self, answer: Mapping[str, Any]) -> str:
-        single = answer["first_s"] >= SINGLE_S
-        return fault(answer["times_s"], Policy(repeats=1, at_least=1) if single else self.policy)
 
 
 def open_gpu(
@@ -170,7 +179,7 @@ def open_gpu(
             if compiled.path is None:
                 raise BuildError(compiled.error)
             return Gpu(compiled.path, device=device, policy=policy, flush=flush), pool, {**facts, "compiler": version}
-        except (BuildError, ChildFailure) as error:
+        except BuildError as error:
             reasons[name] = str(error)
             pool.close()
         except BaseException:
