@@ -13,8 +13,9 @@ import torch
 
 from workbench.features.inputs import Term, evaluate
 from workbench.models.compact import CompactModel
-from workbench.models.compiled import _kernel, compile_model
+from workbench.models.compiled import compile_model
 from workbench.models.evidence import SmallNet, fit_evidence
+from workbench.models.interpreter import dispatcher
 from workbench.models.nnc import Network
 from workbench.models.training import forward, n_weights, train
 
@@ -143,7 +144,7 @@ def test_one_row_at_a_time_in_a_compiled_loop(benchmark: Any, make: Callable[[],
     import numba
 
     model = make()
-    fast, kernel = compile_model(model), _kernel()
+    fast, kernel = compile_model(model), dispatcher()
 
     @numba.njit
     def loop(plan: np.ndarray, numbers: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,31 @@ def test_a_selection(benchmark: Any, models: int, rows: int) -> None:
     beside = ", ".join(f"{name} {t * 1e6:.3g} us ({t / ours:.0f}x)" for name, t in peers.items())
     print(f"\n{variants} variants of {models} models: {ours * 1e6:.3g} us; {beside}")
     if variants <= 8:
-        # Processor time: what other programs take of a busy machine is not the selection's. The wall time stands in the record.
-        start = time.process_time()
-        for _ in range(20_000):
-            choose(*VALUES)
-        cpu = (time.process_time() - start) / 20_000
-        benchmark.extra_info["cpu_us"] = round(cpu * 1e6, 3)
-        print(f"processor time {cpu * 1e6:.3g} us")
-        # Eight models of eight data sets are the rare case, and only reported.
-        assert cpu < 2e-6 or models > 2
+        assert within_two_microseconds(benchmark, choose)
+
+
+def test_a_selection_among_the_largest_models_of_the_recipe(benchmark: Any) -> None:
+    """Eight data sets, each with a model of 69 weights: tanh units, and a logsumexp of linear terms beside them."""
+    terms = (*(Term("log2", c) for c in ("m", "n", "k", "c")), *(Term(op, d) for op in ("stored", "dense") for d in ("d1", "d2")))
+    net = SmallNet(len(terms), 5, 2)
+    sources = []
+    for i in range(8):
+        weights = np.random.default_rng(i).normal(size=net.n_parameters)
+        model = CompactModel("compact", terms, net, weights, np.full(8, 5.0), np.full(8, 3.0), -6.0, 0.5, 0.1)
+        sources.append(replace(source(f"set {i}", [1], i), model=model))
+    choose = Selector(kernel("mm"), tuple(sources), "", "", 0.0).choose
+    frame = pd.DataFrame({**dict(zip(MM, VALUES, strict=True)), "c": float(512**3)}, index=[0])
+    assert choose(*VALUES).data_set == f"set {np.argmin([s.model.predict_time_s(frame)[0] for s in sources])}"
+    benchmark.pedantic(choose, args=VALUES, rounds=50, iterations=1000, warmup_rounds=1)
+    assert within_two_microseconds(benchmark, choose)
+
+
+def within_two_microseconds(benchmark: Any, choose: Callable[..., object]) -> bool:
+    """By processor time: what other programs take of a busy machine is not the selection's. The wall time stands in the record."""
+    start = time.process_time()
+    for _ in range(20_000):
+        choose(*VALUES)
+    cpu = (time.process_time() - start) / 20_000
+    benchmark.extra_info["cpu_us"] = round(cpu * 1e6, 3)
+    print(f"processor time {cpu * 1e6:.3g} us")
+    return cpu < 2e-6

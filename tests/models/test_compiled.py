@@ -1,24 +1,23 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from workbench.errors import DataError, MissingPackage, UsageError
+from workbench.errors import DataError, UsageError
 from workbench.features.inputs import OPERATIONS, Term
-from workbench.models import compiled
 from workbench.models.base import CostModel
 from workbench.models.compact import CompactMatrix, CompactModel, CompactSchedule, Options
-from workbench.models.compiled import GIVEN, CompiledModel, compile_alternatives, compile_model
+from workbench.models.compiled import CompiledModel, compile_alternatives, compile_model
 from workbench.models.evidence import SmallNet
+from workbench.models.interpreter import BLOCK
 from workbench.models.linear import LinearModel, LinearRegressionC
 from workbench.models.nnc import LogNetwork, Network, PaperNetwork
 from workbench.models.training import n_weights
@@ -158,16 +157,8 @@ def test_any_memory_layout_gives_the_same() -> None:
     expected = fast.predict(values)
     read_only = values.copy()
     read_only.flags.writeable = False
-    for given in (np.asfortranarray(values), read_only, values.tolist(), np.repeat(values, 2, axis=0)[::2]):
-        np.testing.assert_array_equal(fast.predict(given), expected)
-
-
-def test_plain_python_gives_the_same_numbers() -> None:
-    fast = compile_model(MODELS["tanh and terms"])
-    values = frame(5)[list(fast.columns)].to_numpy(dtype=float)
-    out = np.empty(5)
-    compiled._interpret(fast.plan, fast.numbers, values.ravel(), out, *[0.0] * GIVEN)
-    np.testing.assert_allclose(out, fast.predict(values), rtol=1e-12)
+    for layout in (np.asfortranarray(values), read_only, values.tolist(), np.repeat(values, 2, axis=0)[::2]):
+        np.testing.assert_array_equal(fast.predict(layout), expected)
 
 
 def test_other_models_and_broken_ones_are_refused(invent: Invent) -> None:
@@ -190,43 +181,15 @@ def test_a_compiled_model_cannot_be_changed_by_its_source() -> None:
     assert not fast.numbers.flags.writeable
 
 
-def test_without_numba_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "numba", None)
-    compiled._kernel.cache_clear()
-    compiled._entry.cache_clear()
-    try:
-        with pytest.raises(MissingPackage, match="pip install numba"):
-            compile_model(MODELS["tanh"])
-    finally:
-        compiled._kernel.cache_clear()
-
-
-def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("a file where numba would make a folder")
-    code = (
-        "import numpy as np\n"
-        "from workbench.models import compiled\n"
-        "from workbench.features.inputs import Term\n"
-        "from workbench.models.linear import LinearModel\n"
-        "fast = compiled.compile_model(LinearModel('l', (Term('value', 'a'),), np.array([2.0]), 1.0))\n"
-        "print(fast.predict_one(3.0), type(compiled._kernel()._cache).__name__)\n"
-    )
-    # Only the locator of NUMBA_CACHE_DIR is asked, and its folder cannot be made: what a read-only installation without a home looks like.
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(blocked / "below"), "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout.split() == ["7.0", "NullCache"], done.stderr
-
-
 def test_alternatives_equal_the_models_row_by_row() -> None:
     """Models of different kinds and columns; rows beyond a chunk; given values that a model reads in another order."""
     mixed = [MODELS["log"], MODELS["tanh and terms"], MODELS["one hidden layer"]]
-    given = {"c": 0.3, "a": 96.0}
-    rows = [compiled._BLOCK * 20 + 5, 1, 70]
+    values = {"c": 0.3, "a": 96.0}
+    rows = [BLOCK * 20 + 5, 1, 70]
     groups = [(compile_model(model), frame(count, seed)[["b"]]) for seed, (model, count) in enumerate(zip(mixed, rows, strict=True))]
-    found = compile_alternatives(groups, tuple(given))
-    expected = np.concatenate([model.predict_time_s(fixed.assign(**given)) for model, (_, fixed) in zip(mixed, groups, strict=True)])
-    np.testing.assert_allclose(found.times(*given.values()), expected, rtol=1e-6)
+    found = compile_alternatives(groups, tuple(values))
+    expected = np.concatenate([model.predict_time_s(fixed.assign(**values)) for model, (_, fixed) in zip(mixed, groups, strict=True)])
+    np.testing.assert_allclose(found.times(*values.values()), expected, rtol=1e-6)
     assert found.size == len(expected)
 
     def least(times: np.ndarray) -> int:
@@ -234,7 +197,7 @@ def test_alternatives_equal_the_models_row_by_row() -> None:
 
     # The network of raw seconds predicts times below zero, which are none.
     assert (expected <= 0).any()
-    assert found.fastest(*given.values()) == least(expected)
+    assert found.fastest(*values.values()) == least(expected)
     # Integers, and numbers of numpy.
     assert found.fastest(0, np.int64(96)) == least(found.times(0.0, 96.0))
 
@@ -255,6 +218,70 @@ def test_the_first_of_equal_rows_is_the_fastest_and_nan_never_is() -> None:
     found = compile_alternatives([(model, fixed), (model, fixed)], ())
     assert found.fastest() == 1
     assert np.isnan(found.times()).tolist() == [True, False, False, True] * 2
+
+
+# Three models of each of five structures, one of which predicts seconds as they are.
+ALIKE = [
+    [make(seed) for seed in range(3)]
+    for make in (
+        partial(small, 4, 0),
+        partial(small, 3, 2),
+        partial(small, 3, 2, terms=TERMS[::-1]),
+        partial(network, (D, 7, 1), True),
+        partial(network, (D, 5, 6, 1), False),
+    )
+]
+FAST = {id(model): compile_model(model) for models in ALIKE for model in models}
+
+
+@given(
+    drawn=st.lists(st.tuples(st.integers(0, len(ALIKE) - 1), st.integers(0, 2), st.integers(1, 12)), min_size=1, max_size=24),
+    c=st.floats(-3, 3),
+    a=st.integers(1, 1024),
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None, max_examples=40)
+def test_stacked_models_equal_each_alone(drawn: list[tuple[int, int, int]], c: float, a: int, seed: int) -> None:
+    """Whatever is packed together, in whatever order: rows of few models or many, stacks that overflow a block, models of many rows between."""
+    models = [ALIKE[structure][which] for structure, which, _ in drawn]
+    frames = [frame(rows, seed + i)[["b"]] for i, (_, _, rows) in enumerate(drawn)]
+    together = compile_alternatives([(FAST[id(m)], f) for m, f in zip(models, frames, strict=True)], ("c", "a"))
+    alone = [compile_alternatives([(FAST[id(m)], f)], ("c", "a")) for m, f in zip(models, frames, strict=True)]
+    times = together.times(c, a)
+    np.testing.assert_allclose(times, np.concatenate([one.times(c, a) for one in alone]), rtol=1e-10, atol=1e-12)
+    expected = [m.predict_time_s(f.assign(c=c, a=float(a))) for m, f in zip(models, frames, strict=True)]
+    np.testing.assert_allclose(times, np.concatenate(expected), rtol=1e-6, atol=1e-9)
+    place = together.fastest(c, a)
+    if place < 0:
+        assert (times <= 0).all()
+    else:
+        assert times[place] == pytest.approx(times[times > 0].min(), rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 9])
+@pytest.mark.parametrize("structures", [(0, 3), (3, 0)])
+def test_the_first_of_equal_rows_wins_in_the_order_of_the_caller(rows: int, structures: tuple[int, int]) -> None:
+    """Two models take turns, so that the places of their stacks interleave."""
+    one, other = (FAST[id(ALIKE[structure][0])] for structure in structures)
+    fixed = pd.DataFrame({"b": [16.0] * rows})
+    found = compile_alternatives([(one, fixed), (other, fixed)] * 4, ("c", "a"))
+    times = found.times(0.5, 64.0)
+    np.testing.assert_array_equal(times, np.tile(times[: 2 * rows], 4))
+    assert found.fastest(0.5, 64.0) == (0 if times[0] < times[rows] else rows)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_of_a_stack_that_is_not_finite_spares_the_others(bad: float) -> None:
+    for models in ALIKE:
+        frames = [frame(2, seed)[["b"]] for seed in range(3)]
+        clean = compile_alternatives([(FAST[id(m)], f) for m, f in zip(models, frames, strict=True)], ("c", "a")).times(0.5, 64.0)
+        frames[1].loc[1, "b"] = bad
+        spoilt = compile_alternatives([(FAST[id(m)], f) for m, f in zip(models, frames, strict=True)], ("c", "a"))
+        assert np.flatnonzero(np.isnan(spoilt.times(0.5, 64.0))).tolist() == [3]
+        np.testing.assert_array_equal(np.delete(spoilt.times(0.5, 64.0), 3), np.delete(clean, 3))
+        # A given value that is not finite spoils all rows.
+        assert np.isnan(spoilt.times(bad, 64.0)).all()
+        assert spoilt.fastest(bad, 64.0) == -1
 
 
 def test_alternatives_that_cannot_be() -> None:

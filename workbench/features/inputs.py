@@ -1,4 +1,4 @@
-"""What a time model sees of a row: a list of terms over the columns of a frame, evaluated by numpy here and by compiled code in `models.compiled`.
+"""What a time model sees of a row: a list of terms over the columns of a frame, evaluated by numpy here and by compiled code in `models.interpreter`.
 
 A term uses the workload, the configuration and nothing else: never row order, repeat count or membership of a pool. Terms serialise to JSON, so that a
 saved model carries its own inputs.

@@ -9,7 +9,7 @@ from workbench.errors import UsageError
 
 __all__ = ["STACK", "STEPS", "count_program"]
 
-# Codes of the steps, in reverse Polish order; `models.compiled` runs them. The first two push a number, log2 changes the last, the others join the last two.
+# Codes of the steps, in reverse Polish order; `models.interpreter` runs them. The first two push a number, log2 changes the last, the others join the last two.
 STEPS = ("given", "whole", "+", "-", "*", "**", "//", "log2")
 _PUSH = 2
 # Numbers that a count may hold at once.
