@@ -36,7 +36,7 @@ def nest(**changes: Any) -> LoopNest:
         "batch": 2,
         "loops": loops,
         "buffers": (Buffer("a", "global", (3, np.array([4, 8]))),),
-        "statements": (Statement(1, 1, 0, 0, (Access("a", False, **access), Access("a", True, **access))),),
+        "statements": (Statement("double", 1, 1, 0, 0, (Access("a", False, **access), Access("a", True, **access))),),
     }
     return LoopNest(**{**given, **changes})
 
@@ -56,8 +56,8 @@ def test_paths() -> None:
         ({"loops": (Loop("row", -1, 3), Loop("column", 0, np.array([1, 2, 3])))}, r"loop 'column' has numbers of shape \(3,\); the batch has 2"),
         ({"buffers": 2 * (Buffer("a", "global", (3,)),)}, "two buffers have one name: a, a"),
         ({"buffers": (Buffer("b", "global", (3,)),)}, "an access is to buffer 'a'; there are b"),
-        ({"statements": (Statement(1, 0, 0, 0, (Access("a", True, (1,), (-1,)),)),)}, "'a' has 1 strides and 1 mods; 2 loops are around it"),
-        ({"statements": (Statement(0, 0, 0, 0, (Access("a", True, (np.array([1]),), (-1,)),)),)}, r"to 'a' has numbers of shape \(1,\)"),
+        ({"statements": (Statement("store", 1, 0, 0, 0, (Access("a", True, (1,), (-1,)),)),)}, "'a' has 1 strides and 1 mods; 2 loops are around it"),
+        ({"statements": (Statement("store", 0, 0, 0, 0, (Access("a", True, (np.array([1]),), (-1,)),)),)}, r"to 'a' has numbers of shape \(1,\)"),
     ],
 )
 def test_nests_that_cannot_be(changes: dict[str, Any], message: str) -> None:

@@ -75,11 +75,13 @@ class Statement:
     """An assignment to an element of a buffer.
 
     Attributes:
+        name: what it does; the same for the statements of all kinds of a kernel that do it.
         loop: position in `LoopNest.loops` of the innermost loop around it.
         add, mul, div: floating-point additions and subtractions, multiplications, divisions; computing indices is none.
         accesses: loads in the order in which they are read, then the store.
     """
 
+    name: str
     loop: int
     add: int
     mul: int
@@ -119,17 +121,18 @@ class LoopNest:
             self._check(f"loop {loop.name!r}", loop.extent)
         for buffer in self.buffers:
             self._check(f"buffer {buffer.name!r}", *buffer.shape)
-        for what, names in (("loops", self.names), ("buffers", tuple(buffer.name for buffer in self.buffers))):
-            if len(set(names)) < len(names):
-                raise UsageError(f"two {what} have one name: {', '.join(names)}")
+        names = [buffer.name for buffer in self.buffers]
+        for what, given in (("loops", self.names), ("statements", [statement.name for statement in self.statements]), ("buffers", names)):
+            if len(set(given)) < len(given):
+                raise UsageError(f"two {what} have one name: {', '.join(given)}")
         for statement in self.statements:
             for access in statement.accesses:
                 if access.buffer not in names:
                     raise UsageError(f"an access is to buffer {access.buffer!r}; there are {', '.join(names)}")
                 around = len(self.paths[statement.loop])
                 if not len(access.strides) == len(access.mods) == around:
-                    given = f"{len(access.strides)} strides and {len(access.mods)} mods"
-                    raise UsageError(f"an access to {access.buffer!r} has {given}; {around} loops are around it")
+                    numbers = f"{len(access.strides)} strides and {len(access.mods)} mods"
+                    raise UsageError(f"an access to {access.buffer!r} has {numbers}; {around} loops are around it")
                 self._check(f"an access to {access.buffer!r}", *access.strides, *access.mods)
 
     def _check(self, what: str, *numbers: Number) -> None:

@@ -13,7 +13,7 @@ from workbench.schema import Workload
 
 
 def rows(nest: LoopNest, row: int, buffers: dict[str, str] | None = None) -> list[tuple[Any, ...]]:
-    """Every value of one configuration of a nest but for the loops' names, which TIR has its own of; its buffers renamed."""
+    """Every value of one configuration of a nest but for the names of loops and statements, which TIR has its own of; its buffers renamed."""
 
     def at(*numbers: Number) -> tuple[int, ...]:
         return tuple(int(number[row] if isinstance(number, np.ndarray) else number) for number in numbers)

@@ -58,6 +58,7 @@ def test_nests_are_those_of_the_templates(workload: Workload, space: str, in_tvm
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @each_case
 def test_many_nests_are_those_of_the_templates(workload: Workload, space: str, in_tvm_process: InChild) -> None:
     found = in_tvm_process(nest_child.differences, workload, space, 200, 2)

@@ -46,6 +46,7 @@ def test_a_nest_by_hand(in_tvm_process: InChild) -> None:
         ("pad_temp", "global", (2, 3, 6)),
         ("conv1d_ncw_global", "global", (1, 1, 2)),
     ]
+    assert [statement.name for statement in nest.statements] == ["pad_temp", "conv1d_ncw_init", "conv1d_ncw_update", "conv1d_ncw_global"]
     padding, zeros, products, copies = nest.statements
     assert [(part.loop, part.add, part.mul, part.div) for part in nest.statements] == [(1, 0, 0, 0), (6, 0, 0, 0), (12, 1, 1, 0), (15, 0, 0, 0)]
     assert [(access.buffer, access.store, access.strides, access.mods) for access in padding.accesses] == [

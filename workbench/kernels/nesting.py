@@ -164,7 +164,7 @@ class Builder:
             inside = len(self._walks) - 1
         return inside
 
-    def statement(self, inside: int, loads: Sequence[Place], store: Place, add: int = 0, mul: int = 0) -> None:
+    def statement(self, name: str, inside: int, loads: Sequence[Place], store: Place, add: int = 0, mul: int = 0) -> None:
         """Put an assignment into a loop."""
         path: list[Walk] = []
         around = inside
@@ -177,7 +177,7 @@ class Builder:
                 strides, mods = zip(*(walked(walk, place) for walk in path), strict=True)
                 done[id(place)] = Access(place.buffer, False, strides, mods)
         stored = replace(done[id(store)], store=True)
-        self._statements.append(Statement(inside, add, mul, 0, (*(done[id(load)] for load in loads), stored)))
+        self._statements.append(Statement(name, inside, add, mul, 0, (*(done[id(load)] for load in loads), stored)))
 
     def nest(self, buffers: Iterable[Buffer]) -> LoopNest:
         """The nest."""

@@ -27,19 +27,19 @@ def nest(at: Places, tiles: Tiles, batch: int, order: int, pad_at: int) -> LoopN
     made = Builder(batch)
     if pad_at:
         parallel = made.loops(-1, [outer])
-        made.statement(made.loops(parallel, pads), [Place("data", at.data)], padded)
+        made.statement("pad", made.loops(parallel, pads), [Place("data", at.data)], padded)
     else:
         fused = Walk("pad.nc", Digits(tuple(parts[:2])), "parallel")
-        made.statement(made.loops(-1, [fused, *pads[2:]]), [Place("data", at.data)], padded)
+        made.statement("pad", made.loops(-1, [fused, *pads[2:]]), [Place("data", at.data)], padded)
         parallel = made.loops(-1, [outer])
     middle = made.loops(parallel, [along("middle", axis, tiles[axis][1], tiles[axis][2]) for axis in at.spatial])
-    made.statement(made.loops(middle, _vector([along("init", axis, tiles[axis][2]) for axis in at.spatial])), [], sums)
+    made.statement("init", made.loops(middle, _vector([along("init", axis, tiles[axis][2]) for axis in at.spatial])), [], sums)
     steps = [along("step", axis, tiles[axis][0], tiles[axis][1]) for axis in at.reduction]
     within, inner = [along("inner", axis, tiles[axis][1]) for axis in at.reduction], [along("inner", axis, tiles[axis][2]) for axis in at.spatial]
     body = [*within, *inner] if order else [*inner[:-1], *within, inner[-1]]
-    made.statement(made.loops(middle, [*steps, *_vector(body)]), [sums, padded, Place("weight", at.weight)], sums, add=1, mul=1)
+    made.statement("update", made.loops(middle, [*steps, *_vector(body)]), [sums, padded, Place("weight", at.weight)], sums, add=1, mul=1)
     write = [along("write", axis, extent) for axis, extent in zip(("n", *at.spatial), tile, strict=True)]
-    made.statement(made.loops(middle, _vector(write)), [sums], Place("output", at.output(row_major(at.shape.output_shape))))
+    made.statement("write", made.loops(middle, _vector(write)), [sums], Place("output", at.output(row_major(at.shape.output_shape))))
     return made.nest([*arguments(at.shape), Buffer("padded", "global", region), Buffer("sums", "global", tile)])
 
 

@@ -24,7 +24,7 @@ class Fetch:
     """What a block brings into shared memory for each step.
 
     Attributes:
-        name: of the loops' level, and of the shared buffer, less ".shared".
+        name: of what is fetched: loops and statement have the level "fetch_name", the shared buffer is "name.shared".
         source: buffer that it comes from.
         moves: of the loops around it and of its own axes, in that buffer.
         region: extent of each of its own axes: what is fetched, and the shared buffer's shape.
@@ -79,26 +79,27 @@ class Product:
         threads = [along("thread", axis, tiles[axis][2], tiles[axis][3], f"threadIdx.{at}") for axis, at in zip(self.spatial, dimensions, strict=True)]
         sums = Place("sums", dict(zip(self.write, map(Move, row_major(tuple(self.write.values()))), strict=True)), _AROUND)
         thread = made.loops(-1, [*blocks, *virtual, *threads])
-        made.statement(made.loops(thread, [along("init", axis, tiles[axis][3]) for axis in self.spatial]), [], sums)
+        made.statement("init", made.loops(thread, [along("init", axis, tiles[axis][3]) for axis in self.spatial]), [], sums)
         step = made.loops(thread, [along("step", axis, tiles[axis][0], tiles[axis][1]) for axis in self.reduction])
         for fetch in self.fetches:
             self._fetch(made, step, fetch, [tiles[axis][2] for axis in self.spatial])
         inner = [along("inner", axis, tiles[axis][1]) for axis in self.reduction] + [along("inner", axis, tiles[axis][3]) for axis in self.spatial]
         factors = [Place(fetch.buffer.name, fetch.inside, _AROUND_SHARED) for fetch in self.fetches]
-        made.statement(made.loops(step, inner), [sums, *factors], sums, add=1, mul=1)
-        made.statement(made.loops(thread, [along("write", axis, extent) for axis, extent in self.write.items()]), [sums], self.output)
+        made.statement("update", made.loops(step, inner), [sums, *factors], sums, add=1, mul=1)
+        made.statement("write", made.loops(thread, [along("write", axis, extent) for axis, extent in self.write.items()]), [sums], self.output)
         return [Buffer("sums", "local", tuple(self.write.values())), *(fetch.buffer for fetch in self.fetches)]
 
     def _fetch(self, made: Builder, step: int, fetch: Fetch, threads: Sequence[Number]) -> None:
         # The elements stand in one row, which is cut into as many runs as there are threads.
         numbers = Digits(tuple(Part(axis, extent) for axis, extent in fetch.region.items()))
         run = -(-numbers.count // math.prod(threads))
+        level = f"fetch_{fetch.name}"
         walks = [
-            Walk(f"{fetch.name}.{axis}", numbers, f"threadIdx.{at}", threads[i], math.prod(threads[i + 1 :]) * run)
+            Walk(f"{level}.{axis}", numbers, f"threadIdx.{at}", threads[i], math.prod(threads[i + 1 :]) * run)
             for i, (axis, at) in enumerate(zip(self.spatial, _DIMENSIONS[len(self.spatial)], strict=True))
         ]
         load, store = Place(fetch.source, fetch.moves, ("vthread", "thread")), Place(fetch.buffer.name, fetch.own, row=True)
-        made.statement(made.loops(step, [*walks, Walk(f"{fetch.name}.run", numbers, "none", run)]), [load], store)
+        made.statement(level, made.loops(step, [*walks, Walk(f"{level}.run", numbers, "none", run)]), [load], store)
 
 
 def covered(spatial: Sequence[str], tiles: Tiles) -> dict[str, Number]:

@@ -92,7 +92,7 @@ def _flat(made: Builder, level: str, axes: Mapping[str, int], load: Place, resul
     store = Place(result, dict(zip(axes, map(Move, row_major(tuple(axes.values()))), strict=True)), row=True)
     if summed:
         inside = made.loops(inside, [along(level, "ra", summed), along(level, "rb", summed)])
-        made.statement(inside, [], store)
-        made.statement(inside, [store, load], store, add=1, mul=2)
+        made.statement(f"{level}_init", inside, [], store)
+        made.statement(level, inside, [store, load], store, add=1, mul=2)
     else:
-        made.statement(inside, [load], store)
+        made.statement(level, inside, [load], store)

@@ -94,7 +94,8 @@ def llvm_target(threads: int = 1) -> tvm.target.Target:
 
 
 def loop_nest(module: tvm.IRModule) -> LoopNest:
-    """The loop nest of a schedule, read off its TIR: what `Kernel.loop_nest` has for its configuration, under TIR's names for loops and buffers.
+    """The loop nest of a schedule, read off its TIR: what `Kernel.loop_nest` has for its configuration, under TIR's names for loops, buffers and
+    statements (blocks).
 
     Strides and mods are what the indices give for the iterations of a loop while the others are at their first. Iterations that a condition around the
     statement rules out are left out; conditions within a value (padding) rule out none.

@@ -64,16 +64,17 @@ class _Reader:
         self.loops: list[Loop] = []
         self.statements: list[Statement] = []
         self.buffers: dict[Any, Buffer] = {}
-        self._names: dict[str, int] = {}
+        self._names: dict[tuple[str, str], int] = {}
         self._around: list[tuple[int, Any, int]] = []  # position, variable and extent of the open loops
         self._conditions: list[_Function] = []
+        self._block = "statement"
         self._counts = {"add": 0, "mul": 0, "div": 0}
         self._accesses: list[Access] = []
 
     def buffer(self, buffer: Any) -> Buffer:
         """The buffer's entry, made at its first use."""
         if buffer not in self.buffers:
-            self.buffers[buffer] = Buffer(self._unique(buffer.name), buffer.scope(), tuple(_whole(extent, buffer.name) for extent in buffer.shape))
+            self.buffers[buffer] = Buffer(self._unique("buffer", buffer.name), buffer.scope(), tuple(_whole(extent, buffer.name) for extent in buffer.shape))
         return self.buffers[buffer]
 
     def statement(self, node: Any) -> None:
@@ -85,8 +86,10 @@ class _Reader:
             for part in node.seq:
                 self.statement(part)
         elif kind == "SBlockRealize":
+            around, self._block = self._block, node.block.name_hint or self._block
             with self._when(node.predicate):
                 self.statement(node.block.body)
+            self._block = around
         elif kind == "IfThenElse" and node.else_case is None:
             with self._when(node.condition):
                 self.statement(node.then_case)
@@ -97,7 +100,7 @@ class _Reader:
 
     def _loop(self, node: Any) -> None:
         tag = str(node.thread_binding.thread_tag) if node.thread_binding is not None else _KINDS[tvm.tirx.ForKind(node.kind).name]
-        name = self._unique(node.loop_var.name)
+        name = self._unique("loop", node.loop_var.name)
         parent = self._around[-1][0] if self._around else -1
         extent = _whole(node.extent, name)
         self.loops.append(Loop(name, parent, extent, "vthread" if tag.startswith("vthread") else tag))
@@ -105,8 +108,8 @@ class _Reader:
         self.statement(node.body)
         self._around.pop()
 
-    def _unique(self, name: str) -> str:
-        count = self._names[name] = self._names.get(name, 0) + 1
+    def _unique(self, kind: str, name: str) -> str:
+        count = self._names[kind, name] = self._names.get((kind, name), 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
     @contextmanager
@@ -122,7 +125,8 @@ class _Reader:
         self._accesses = []
         self._value(node.value)
         self._access(node.buffer, node.indices, True)
-        self.statements.append(Statement(self._around[-1][0], **self._counts, accesses=tuple(self._accesses)))
+        name = self._unique("statement", self._block)
+        self.statements.append(Statement(name, self._around[-1][0], **self._counts, accesses=tuple(self._accesses)))
 
     def _value(self, node: Any) -> None:
         kind = type(node).__name__
