@@ -44,7 +44,7 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """An array in memory, of float32, row-major. `scope` is where it lies: "global", "shared" by a GPU's block, or "local" to a thread."""
+    """An array in memory, of float32, row-major. `scope` is where it lies: "global", "constant", "shared" by a GPU's block, or "local" to a thread."""
 
     name: str
     scope: str

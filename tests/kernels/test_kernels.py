@@ -20,7 +20,7 @@ def test_every_name_gives_its_kernel() -> None:
         assert isinstance(found, Kernel)
         assert found.name == name
         assert found.title
-        assert set(found.threads) <= set(found.spaces)
+        assert set(found.threads) | set(found.nests) <= set(found.spaces)
         assert not set(found.optional) & set(found.parameters)
 
 

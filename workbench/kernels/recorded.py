@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from workbench.kernels import conv
 from workbench.kernels.base import Kernel, whole
+from workbench.kernels.conv_nests.recorded import flextensor, kernel_tuner
 from workbench.kernels.conv_shape import shape_of
 from workbench.schema import Value, Workload
 from workbench.space import Choice, Constraint, Space, Split, product_at_most
@@ -179,6 +180,7 @@ KERNELS: Mapping[str, Kernel] = {
         {"flextensor": _flextensor},
         conv.OPTIONAL,
         {"flextensor": conv.THREADS},
+        {"flextensor": flextensor},
     ),
     # The output has w x h pixels; the filter is kw x kh.
     "convolution": Kernel(
@@ -189,6 +191,7 @@ KERNELS: Mapping[str, Kernel] = {
         _double(_image_macs),
         {"convolution": _convolution, "convolution_milo": _milo},
         threads={"convolution": _BLOCK, "convolution_milo": _BLOCK},
+        nests={"convolution": kernel_tuner, "convolution_milo": kernel_tuner},
     ),
     "gemm": Kernel(
         "gemm",

@@ -6,14 +6,12 @@ Loops are named "level.axis": the levels are those of the templates' description
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from workbench.kernels.conv import CPU
 from workbench.kernels.conv_nests import cpu, gpu, winograd
-from workbench.kernels.conv_nests.places import Tiles, direct
+from workbench.kernels.conv_nests.places import direct, tiles_of
 from workbench.loopnest import NestBatch
 from workbench.schema import Workload
 from workbench.space import Space
@@ -39,19 +37,10 @@ def nests(workload: Workload, space: Space, indices: ArrayLike) -> NestBatch:
         for order in (0, 1):
             for pad_at in (0, 1):
                 rows = np.flatnonzero((knobs["order"] == order) & (knobs["pad_at"] == pad_at))
-                parts.append((rows, cpu.nest(places, _tiles(space, {name: values[rows] for name, values in knobs.items()}), len(rows), order, pad_at)))
+                parts.append((rows, cpu.nest(places, tiles_of(space, {name: values[rows] for name, values in knobs.items()}), len(rows), order, pad_at)))
         return NestBatch(batch, tuple(parts))
     if workload.kernel == "conv2d_winograd":
-        nest = winograd.nest(workload, _tiles(space, knobs), batch)
+        nest = winograd.nest(workload, tiles_of(space, knobs), batch)
     else:
-        nest = gpu.nest(direct(workload), _tiles(space, knobs), batch)
+        nest = gpu.nest(direct(workload), tiles_of(space, knobs), batch)
     return NestBatch(batch, ((np.arange(batch), nest),))
-
-
-def _tiles(space: Space, knobs: Mapping[str, NDArray[np.int64]]) -> Tiles:
-    # A knob without a choice gives numbers that all configurations share.
-    return {
-        knob.name.removeprefix("tile_"): knob.options[0].tolist() if knob.count == 1 else list(np.ascontiguousarray(knobs[knob.name].T))
-        for knob in space.knobs
-        if knob.name.startswith("tile_")
-    }

@@ -1,4 +1,4 @@
-"""The nest of the template in `kernels.tir.gpu`."""
+"""The nest of the template in `kernels.tir.gpu`, and of others that tile sums of products for a GPU in this way."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Fetch", "Product", "nest"]
 # Dimensions of the grid, by how many axes there are.
 _DIMENSIONS = {2: ("z", "x"), 3: ("z", "y", "x")}
 # Levels of the loops around a thread's work, and those that have a shared buffer within them.
-_AROUND = ("block", "vthread", "thread", "step")
-_AROUND_SHARED = ("block", "step")
+_AROUND = ("block", "vthread", "thread", "step", "middle")
+_AROUND_SHARED = ("block", "step", "middle")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Product:
-    """What the template tiles: sums of products.
+    """What is tiled: sums of products. Spatial axes are in four tiles; reduction axes in two, or in three with a level "middle" inside the steps.
 
     Attributes:
         spatial, reduction: axes.
@@ -58,6 +58,7 @@ class Product:
         fetches: its two factors.
         output: where the sums go.
         write: extents of the loops that write a thread's sums, by axis, which is the shape of the sums.
+        neighbours: whether neighbouring threads fetch neighbouring elements; else each brings a run of them.
     """
 
     spatial: Sequence[str]
@@ -66,6 +67,7 @@ class Product:
     fetches: Sequence[Fetch]
     output: Place
     write: Mapping[str, Number]
+    neighbours: bool = False
 
     def add(self, made: Builder, tiles: Tiles) -> list[Buffer]:
         """Put its loops and statements into a nest. Returns the buffers that only it has, in the order of their first use."""
@@ -80,26 +82,29 @@ class Product:
         sums = Place("sums", dict(zip(self.write, map(Move, row_major(tuple(self.write.values()))), strict=True)), _AROUND)
         thread = made.loops(-1, [*blocks, *virtual, *threads])
         made.statement("init", made.loops(thread, [along("init", axis, tiles[axis][3]) for axis in self.spatial]), [], sums)
-        step = made.loops(thread, [along("step", axis, tiles[axis][0], tiles[axis][1]) for axis in self.reduction])
+        levels = ("step", "middle")[: len(tiles[self.reduction[0]]) - 1]
+        outer = [along(level, axis, tiles[axis][i], math.prod(tiles[axis][i + 1 :])) for i, level in enumerate(levels) for axis in self.reduction]
+        step = made.loops(thread, outer)
         for fetch in self.fetches:
             self._fetch(made, step, fetch, [tiles[axis][2] for axis in self.spatial])
-        inner = [along("inner", axis, tiles[axis][1]) for axis in self.reduction] + [along("inner", axis, tiles[axis][3]) for axis in self.spatial]
+        inner = [along("inner", axis, tiles[axis][-1]) for axis in self.reduction] + [along("inner", axis, tiles[axis][3]) for axis in self.spatial]
         factors = [Place(fetch.buffer.name, fetch.inside, _AROUND_SHARED) for fetch in self.fetches]
         made.statement("update", made.loops(step, inner), [sums, *factors], sums, add=1, mul=1)
         made.statement("write", made.loops(thread, [along("write", axis, extent) for axis, extent in self.write.items()]), [sums], self.output)
         return [Buffer("sums", "local", tuple(self.write.values())), *(fetch.buffer for fetch in self.fetches)]
 
     def _fetch(self, made: Builder, step: int, fetch: Fetch, threads: Sequence[Number]) -> None:
-        # The elements stand in one row, which is cut into as many runs as there are threads.
+        # The elements stand in one row. Its runs are as many as there are threads, or as long.
         numbers = Digits(tuple(Part(axis, extent) for axis, extent in fetch.region.items()))
-        run = -(-numbers.count // math.prod(threads))
-        level = f"fetch_{fetch.name}"
+        count, level = math.prod(threads), f"fetch_{fetch.name}"
+        length = -(-numbers.count // count)
         walks = [
-            Walk(f"{level}.{axis}", numbers, f"threadIdx.{at}", threads[i], math.prod(threads[i + 1 :]) * run)
+            Walk(f"{level}.{axis}", numbers, f"threadIdx.{at}", threads[i], math.prod(threads[i + 1 :]) * (1 if self.neighbours else length))
             for i, (axis, at) in enumerate(zip(self.spatial, _DIMENSIONS[len(self.spatial)], strict=True))
         ]
+        run = Walk(f"{level}.run", numbers, "none", length, count if self.neighbours else 1)
         load, store = Place(fetch.source, fetch.moves, ("vthread", "thread")), Place(fetch.buffer.name, fetch.own, row=True)
-        made.statement(level, made.loops(step, [*walks, Walk(f"{level}.run", numbers, "none", run)]), [load], store)
+        made.statement(level, made.loops(step, [run, *walks] if self.neighbours else [*walks, run]), [load], store)
 
 
 def covered(spatial: Sequence[str], tiles: Tiles) -> dict[str, Number]:
@@ -107,9 +112,9 @@ def covered(spatial: Sequence[str], tiles: Tiles) -> dict[str, Number]:
     return {axis: math.prod(tiles[axis][1:]) for axis in spatial}
 
 
-def nest(at: Places, tiles: Tiles, batch: int) -> LoopNest:
-    """The nest of `batch` configurations of a direct convolution."""
-    covers, within = covered(at.spatial, tiles), {axis: tiles[axis][1] for axis in at.reduction}
+def nest(at: Places, tiles: Tiles, batch: int, neighbours: bool = False) -> LoopNest:
+    """The nest of `batch` configurations of a direct convolution; see `Product`."""
+    covers, within = covered(at.spatial, tiles), {axis: tiles[axis][-1] for axis in at.reduction}
     region = at.region(covers, within)
     filters = {own: covers["f"] if axis == "f" else within.get(axis, 1) for own, axis in at.filter_axes.items()}
     product = Product(
@@ -122,6 +127,7 @@ def nest(at: Places, tiles: Tiles, batch: int) -> LoopNest:
         ),
         Place("output", at.output(row_major(at.shape.output_shape))),
         {"n": 1, **{axis: tiles[axis][3] for axis in at.spatial}},
+        neighbours,
     )
     made = Builder(batch)
     buffers = product.add(made, tiles)

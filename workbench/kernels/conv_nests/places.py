@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from workbench.errors import UsageError
 from workbench.kernels.conv import slots
 from workbench.kernels.conv_shape import Shape, shape_of
 from workbench.kernels.nesting import Move, row_major
 from workbench.loopnest import Buffer, Number
 from workbench.schema import Workload
+from workbench.space import Space
 
-__all__ = ["Places", "Tiles", "arguments", "direct"]
+__all__ = ["Places", "Tiles", "arguments", "direct", "tiles_of"]
 
 # For each axis the lengths of its loops, outermost first.
 Tiles = Mapping[str, Sequence[Number]]
@@ -27,6 +31,15 @@ def direct(workload: Workload) -> Places:
             "groups, extents change from block to block; there is one for a single group, and for a depthwise convolution with one filter a channel"
         )
     return Places(shape, tuple(parts.spatial), tuple(parts.reduction))
+
+
+def tiles_of(space: Space, knobs: Mapping[str, NDArray[np.int64]]) -> Tiles:
+    """Lengths of the tiles that configurations of a space have, their decoded knobs given; of a knob without a choice, numbers that all share."""
+    return {
+        knob.name.removeprefix("tile_"): knob.options[0].tolist() if knob.count == 1 else list(np.ascontiguousarray(knobs[knob.name].T))
+        for knob in space.knobs
+        if knob.name.startswith("tile_")
+    }
 
 
 def arguments(shape: Shape) -> tuple[Buffer, ...]:
