@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import small_bundle
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
+import workbench
 from workbench.errors import BuildError, DeviceError, UsageError
 from workbench.kernels import kernel
 from workbench.kernels.conv_shape import shape_of
@@ -20,6 +22,7 @@ from workbench.kernels.matrix import KERNELS as MATRIX
 from workbench.kernels.matrix.cuda import VARIANTS, source
 from workbench.measure.cuda import convolutions, matrix
 from workbench.measure.cuda.bundle import Candidate, Problem
+from workbench.measure.cuda.compile import compilers
 from workbench.measure.cuda.draft import REFERENCE
 from workbench.measure.cuda.gpu import POLICY, Gpu, architecture, device_of, open_gpu
 from workbench.measure.cuda.pool import Compiled, Pool
@@ -271,6 +274,48 @@ def test_what_does_not_compile_says_why_and_the_next_does(pool: Pool, tmp_path: 
     again = pool.compile(small_bundle.SOURCE)
     assert (again.path, again.compile_s) == (whole.path, None)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".cubin"]
+
+
+FAKE_NVCC = """#!{python}
+import ctypes, pathlib, sys
+if "--version" in sys.argv:
+    print("nvcc: NVIDIA (R) Cuda compiler driver\\nCuda compilation tools, release 12.4, V12.4.131\\nBuild cuda_12.4.r12.4")
+    sys.exit()
+from workbench.errors import BuildError
+from workbench.measure.cuda.compile import Nvrtc
+assert sys.argv[1:5] == ["-cubin", "-w", "-arch=sm_90", "--std=c++17"], sys.argv
+try:
+    pathlib.Path(sys.argv[6]).write_bytes(Nvrtc().compile(pathlib.Path(sys.argv[7]), "sm_90"))
+except BuildError as error:
+    print(error, file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+def test_nvcc_does_where_there_is_no_nvrtc(emulated: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that calls the emulated compiler stands for nvcc."""
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text(FAKE_NVCC.format(python=sys.executable))
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with Pool("nvcc", "nvcc 12.4, V12.4.131", "sm_90", tmp_path, limit_s=60) as pool:
+        whole, broken = pool.compile(small_bundle.SOURCE), pool.compile(small_bundle.BROKEN)
+    assert compilers("nvcc")[0] == {"nvcc": "nvcc 12.4, V12.4.131"}
+    assert whole.path is not None
+    assert whole.path.read_bytes()[:8] == b"EMULATED"
+    assert broken.status is Status.COMPILE_ERROR
+    assert "nonsense" in broken.error
+    assert [path.suffix for path in tmp_path.iterdir() if path.is_file()] == [".cubin"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("nvcc" not in compilers("nvcc")[0], reason="no nvcc here")
+def test_cuda_compiles_what_the_package_has(tmp_path: Path) -> None:
+    sources = sorted(Path(workbench.__file__).parent.rglob("*.cu"))
+    assert len(sources) == 6
+    with Pool("nvcc", compilers("nvcc")[0]["nvcc"], "sm_80", tmp_path, limit_s=120) as pool:
+        assert {path.name: pool.compile(path.read_text()).error for path in sources} == {path.name: "" for path in sources}
 
 
 def test_a_pool_that_is_closed_leaves_no_work_behind(emulated: None, tmp_path: Path) -> None:

@@ -74,8 +74,7 @@ def test_matrix_kernels(emulated: None, tmp_path: Path, capfd: pytest.CaptureFix
     assert told["empty_kernel_s"] > 0
     assert sorted(path.name for path in out.iterdir()) == ["device.json", "log.txt", "results.parquet"]
     said = capfd.readouterr().out
-    assert 'first of mm-global: 2 ok; mm {"d1":0.5' in said
-    assert "agrees with numpy" in said
+    assert 'first of mm-global: 2 ok; what they are compared with agrees with numpy for mm {"d1":0.5' in said
     assert "16 of 16 measured; 16 records in" in said
     assert (out / "log.txt").read_text() in said
 
@@ -100,12 +99,20 @@ def test_every_fault_has_its_record_and_the_rest_goes_on(emulated: None, tmp_pat
 
 
 def test_a_group_whose_first_are_wrong_is_not_measured(emulated: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    bundle = small_bundle.write_convolutions(tmp_path / "b.zip", ["lacks_a_channel", "adds_up", "right", "right"])
+    bundle = small_bundle.write_convolutions(tmp_path / "b.zip", [*3 * ["lacks_a_channel", "adds_up"], "right", "right"])
     assert run(bundle, tmp_path / "out") == WRONG
-    assert [entry["index"] for entry in records(tmp_path / "out")] == [0, 1]
+    assert [entry["index"] for entry in records(tmp_path / "out")] == [0, 1, 2, 3, 4, 5]
     said = capfd.readouterr().out
     assert "given up: conv2d: none of its first candidates is right" in said
     assert "1 of 1 groups are wrong: nothing else is measured" in said
+
+
+def test_a_group_is_measured_once_one_of_its_first_is_right(emulated: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bundle = small_bundle.write_convolutions(tmp_path / "b.zip", ["adds_up", "program:0", "adds_up", "right", "adds_up", "right"], [small_bundle.BROKEN])
+    assert run(bundle, tmp_path / "out") == DONE
+    assert sorted(entry["index"] for entry in records(tmp_path / "out")) == [0, 1, 2, 3, 4, 5]
+    (line,) = [line for line in capfd.readouterr().out.splitlines() if "first of conv2d: " in line]
+    assert sorted(line.partition("conv2d: ")[2].partition(";")[0].split(", ")) == ["1 compile_error", "1 ok", "2 wrong_result"]
 
 
 def test_a_budget_that_is_too_short_ends_it_and_the_next_goes_on(emulated: None, tmp_path: Path) -> None:

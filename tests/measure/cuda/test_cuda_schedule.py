@@ -75,8 +75,8 @@ def test_in_order_and_another_stage_while_one_waits() -> None:
 
 
 def test_the_first_of_a_group_are_none_that_should_fail_and_none_of_a_group_that_was_right() -> None:
-    made = bundle(list(range(6)), [6], ["a", "a", "a", "a", "b", "c"], ["invalid", "valid", "small", "valid", "valid", "invalid"])
-    assert Schedule(made, range(6)).first == {"a": [1, 2], "b": [4]}
-    assert Schedule(made, range(6), proven={"a"}).first == {"b": [4]}
+    made = bundle(list(range(11)), [11], [*9 * "a", "b", "c"], ["invalid", *8 * ["valid"], "small", "invalid"])
+    assert Schedule(made, range(11)).first == {"a": [1, 2, 3, 4, 5, 6], "b": [9]}
+    assert Schedule(made, range(11), proven={"a"}).first == {"b": [9]}
     assert Schedule(made, [3]).first == {"a": [3]}
     assert Schedule(replace(made, candidates=[]), []).programs() == []

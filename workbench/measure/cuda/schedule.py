@@ -9,8 +9,8 @@ from workbench.measure.cuda.bundle import Bundle
 
 __all__ = ["Schedule"]
 
-# Programs of a group that are measured first.
-_FIRST = 2
+# Candidates of a group that may be tried before the others.
+_FIRST = 6
 # Labels of candidates that are expected to fail: they prove nothing.
 _DOUBTFUL = ("invalid",)
 
@@ -22,6 +22,10 @@ class Schedule:
         bundle: the candidates.
         wanted: numbers of those to measure.
         proven: groups of which a candidate was right in an earlier run.
+
+    Attributes:
+        left: the candidates to measure, in their order.
+        first: group -> its first candidates, of which one should be right before the others are measured; none of a group that is proven.
     """
 
     def __init__(self, bundle: Bundle, wanted: Iterable[int], proven: Iterable[str] = ()) -> None:
