@@ -109,3 +109,18 @@ def test_ratio_panels_give_a_group_one_colour_and_share_their_scale():
     assert points[1] < points[0]
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["eigen", "boost"]
+
+
+def test_speed_curves_end_at_the_best_and_count_what_has_no_speed_as_slower():
+    panels = {"first": {"here": np.array([4.0, 1.0, np.nan, 2.0]), "there": np.array([3.0])}, "second": {"here": np.array([np.nan])}}
+    figure = plots.speed_curves(panels)
+    first, second = figure.axes
+    here = first.lines[0]
+    assert here.get_xdata().tolist() == [1.0, 2.0, 4.0]
+    assert here.get_ydata().tolist() == [50.0, 75.0, 100.0]
+    assert second.lines[0].get_xdata().size == 0
+    assert "none has a speed" in [text.get_text() for text in second.texts]
+    assert first.get_xlabel() == "GFLOP/s"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["here", "there"]
+    assert first.lines[1].get_color() != here.get_color()
+    assert not plots.speed_curves({"alone": {"here": np.array([1.0])}}).legends

@@ -1,4 +1,4 @@
-"""Figures for print: one style (colour-blind safe, units on axes) and one function a picture. They draw what they are given and compute nothing."""
+"""Charts of errors, times, ratios and audits."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.ticker import LogLocator, NullFormatter
+
+from workbench.plots.theme import PALETTE, PAPER_MARK, empty, log_axis
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
-    "PALETTE",
     "audit_chart",
     "error_bars",
     "forest",
@@ -26,33 +24,9 @@ __all__ = [
     "prediction_panels",
     "ratio_panels",
     "schedule_bars",
-    "style",
+    "speed_curves",
     "trade_off",
 ]
-
-# Okabe and Ito's colours: told apart with any common colour vision, and by lightness in grey.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-PAPER_MARK = {"marker": "D", "s": 26, "facecolor": "none", "edgecolor": "black", "linewidth": 1.1, "zorder": 5}
-
-
-def style() -> None:
-    """Set the style of all figures: seaborn's paper context, thin grid, the palette."""
-    sns.set_theme(context="paper", style="ticks", palette=list(PALETTE), font_scale=1.0)
-    plt.rcParams.update(
-        {
-            "axes.grid": True,
-            "axes.grid.axis": "y",
-            "grid.color": "0.9",
-            "grid.linewidth": 0.6,
-            "axes.axisbelow": True,
-            "figure.dpi": 110,
-            "legend.frameon": False,
-            "axes.titlesize": "medium",
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "font.family": "DejaVu Sans",
-        }
-    )
 
 
 def network_diagram(networks: Mapping[str, tuple[Sequence[str], Sequence[int]]]) -> Figure:
@@ -101,7 +75,7 @@ def prediction_panels(panels: Mapping[tuple[str, str], tuple[pd.DataFrame, str] 
             axis, panel = axes[i, j], panels[row, column]
             axis.set_title(f"{column}, {row}")
             if isinstance(panel, str):
-                _empty(axis, panel)
+                empty(axis, panel)
                 continue
             frame, label = panel
             axis.vlines(frame["size"], frame["measured"], frame["predicted"], color="0.6", linewidth=0.7, zorder=1)
@@ -142,7 +116,7 @@ def error_bars(panels: Mapping[str, pd.DataFrame], ylabel: str = "MAPE, slowest 
                 axis.scatter(x, paper, **PAPER_MARK, label=None if marked else "paper")
                 marked = True
         if log:
-            _log_axis(axis)
+            log_axis(axis)
         axis.set_xticks(range(len(groups)), groups)
         axis.set_title(title, loc="left")
         axis.set_ylabel(ylabel)
@@ -176,7 +150,7 @@ def trade_off(points: pd.DataFrame) -> Figure:
     axis.scatter([], [], facecolor="none", edgecolor="0.3", label="lightweight, 250 rows")
     axis.scatter([], [], color="0.3", label="unconstrained, 2,500 rows")
     axis.set_xscale("log")
-    _log_axis(axis)
+    log_axis(axis)
     axis.set_xlabel("preparing time: measuring and training [s]")
     axis.set_ylabel("MAPE, slowest 70% [%]")
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -199,7 +173,7 @@ def inference_bars(frame: pd.DataFrame) -> Figure:
         spread = np.stack([part["time_us"] - part["low_us"], part["high_us"] - part["time_us"]])
         axis.bar(x, part["time_us"], width * 0.92, label=way, color=PALETTE[w % len(PALETTE)])
         axis.errorbar(x, part["time_us"], yerr=spread, fmt="none", ecolor="0.25", elinewidth=0.8, capsize=1.5)
-    _log_axis(axis, "10")
+    log_axis(axis, "10")
     axis.set_ylabel("one prediction [µs]")
     axis.set_xticks(range(len(kernels)), kernels)
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -232,7 +206,7 @@ def schedule_bars(panels: Mapping[str, pd.DataFrame], unit: str = "time over the
             axis.bar(x, part["ratio"], width * 0.92, color=colour[choice], label=choice)
             axis.errorbar(x, part["ratio"], yerr=spread, fmt="none", ecolor="0.25", elinewidth=0.8, capsize=1.5)
         axis.axhline(1.0, color="0.2", linewidth=0.8)
-        _log_axis(axis)
+        log_axis(axis)
         axis.set_xticks(range(len(sizes)), [f"{int(s):,}" for s in sizes], rotation=30, ha="right")
         axis.set_xlabel("input size n")
         axis.set_title(title)
@@ -267,7 +241,7 @@ def ratio_panels(panels: Mapping[str, pd.DataFrame], xlabel: str, ylabel: str) -
         axis.set_xscale("log")
         axis.set_xlabel(xlabel)
         axis.set_title(title)
-    _log_axis(axes[0, 0])
+    log_axis(axes[0, 0])
     for axis in axes[:, 0]:
         axis.set_ylabel(ylabel)
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -323,19 +297,40 @@ def audit_chart(frame: pd.DataFrame, threshold: float) -> Figure:
     return figure
 
 
-def _log_axis(axis: Axes, steps: str = "auto") -> None:
-    """A logarithmic y axis with plain numbers, the denser the shorter its range."""
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    subs = (1.0,) if steps != "auto" or high / low >= 100 else (1.0, 2.0, 5.0) if high / low >= 10 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
-    axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
-    axis.yaxis.set_major_formatter(lambda v, _: f"{v:,.10g}")
-    axis.yaxis.set_minor_formatter(NullFormatter())
+def speed_curves(panels: Mapping[str, Mapping[str, np.ndarray]], xlabel: str = "GFLOP/s", columns: int = 3) -> Figure:
+    """How fast which share of configurations is: a panel a workload, a step curve a series, whose end on the right is the best.
 
-
-def _empty(axis: Axes, reason: str) -> None:
-    axis.text(0.5, 0.5, reason, ha="center", va="center", transform=axis.transAxes, color="0.4", wrap=True)
-    axis.set_xticks([])
-    axis.set_yticks([])
-    axis.grid(visible=False)
-    sns.despine(ax=axis, left=True, bottom=True)
+    Args:
+        panels: title -> series -> speeds [configurations]; configurations without one count as slower than all others (NaN).
+        xlabel: of the speeds.
+        columns: panels side by side, at most.
+    """
+    every = list(dict.fromkeys(name for series in panels.values() for name in series))
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(max(2.7 * columns, 4.2), 2.2 * rows + 0.3), squeeze=False, sharey=True)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    for axis, (title, series) in zip(axes.flat, panels.items(), strict=False):
+        for name, speeds in series.items():
+            known = np.sort(speeds[np.isfinite(speeds)])
+            colour = PALETTE[every.index(name) % len(PALETTE)]
+            share = 100 * (len(speeds) - len(known) + np.arange(1, len(known) + 1)) / len(speeds)
+            axis.step(known, share, where="post", color=colour, linewidth=1.2, label=name)
+            axis.scatter(known[-1:], share[-1:], s=14, color=colour, zorder=3)
+        if any(np.isfinite(speeds).any() for speeds in series.values()):
+            axis.set_xscale("log")
+        else:
+            axis.text(0.5, 0.5, "none has a speed", ha="center", transform=axis.transAxes, color="0.4")
+        axis.set_ylim(0, 103)
+        axis.set_xlabel(xlabel)
+        axis.set_title(title)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("configurations as slow [%]")
+    handles: dict[str, Any] = {}
+    for axis in axes.flat:
+        handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    if len(every) > 1:
+        figure.legend([handles[name] for name in every], every, loc="upper center", ncols=min(len(every), 4), bbox_to_anchor=(0.5, 1.0))
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 * (len(every) > 1) / (2.2 * rows + 0.3)))
+    return figure

@@ -1,0 +1,38 @@
+"""Figures for print: one style (colour-blind safe, units on axes) and one function a picture. They draw what they are given and compute nothing."""
+
+from __future__ import annotations
+
+from workbench.plots.charts import (
+    audit_chart,
+    error_bars,
+    forest,
+    inference_bars,
+    network_diagram,
+    prediction_panels,
+    ratio_panels,
+    schedule_bars,
+    speed_curves,
+    trade_off,
+)
+from workbench.plots.structure import Box, flow_chart, loop_graph, loop_listing, task_panels
+from workbench.plots.theme import PALETTE, style
+
+__all__ = [
+    "PALETTE",
+    "Box",
+    "audit_chart",
+    "error_bars",
+    "flow_chart",
+    "forest",
+    "inference_bars",
+    "loop_graph",
+    "loop_listing",
+    "network_diagram",
+    "prediction_panels",
+    "ratio_panels",
+    "schedule_bars",
+    "speed_curves",
+    "style",
+    "task_panels",
+    "trade_off",
+]
