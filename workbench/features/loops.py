@@ -14,7 +14,7 @@ and stores one buffer touches it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,24 +27,25 @@ from workbench.kernels.base import Kernel
 from workbench.loopnest import ANNOTATIONS, Access, LoopNest, NestBatch, Number
 from workbench.schema import Workload
 
-__all__ = ["LoopVectors", "context_vectors"]
+__all__ = ["HEAD", "TOUCH", "Layout", "LoopVectors", "context_vectors", "stream", "touched"]
 
 _Floats = NDArray[np.float32]
-_HEAD = ("length", "nest_level", "topdown", "bottomup")
+_PRODUCTS = ("length", "nest_level", "topdown", "bottomup")
 _LENGTH, _LEVEL, _TOPDOWN, _BOTTOMUP = range(4)
 _ARITHMETIC = ("add", "mul", "div")
-_TOUCH = ("stride", "mod", "count", "reuse", "thread_count", "thread_reuse")
-_TOUCHES = len(_HEAD) + len(ANNOTATIONS) + len(_ARITHMETIC)  # columns before the touched buffers'
+# Columns of a loop, and after them those of each buffer that is touched inside it.
+HEAD = (*_PRODUCTS, *ANNOTATIONS, *_ARITHMETIC)
+TOUCH = ("stride", "mod", "count", "reuse", "thread_count", "thread_reuse")
 # Configurations whose nests are made at once, and whose vectors are given out at once: numbers of the one and vectors of the other fit into a cache.
 _CHUNK, _ROWS = 4096, 512
 
 
 def context_vectors(nests: NestBatch) -> _Floats:
     """Vectors of a whole batch, [configurations, nodes, columns], with nodes and columns as `LoopVectors` has them. A loop that is not there has zeros."""
-    columns = _touched(nests)
-    found = np.zeros((nests.size, len(nests.nodes), _TOUCHES + len(_TOUCH) * len(columns)), dtype=np.float32)
+    layout = _by_name(nests)
+    found = np.zeros((nests.size, *layout.shape), dtype=np.float32)
     for places, nest in nests.parts:
-        table = _Table(nest, nests.nodes, columns, max(nest.batch, 1))
+        table = _Table(nest, layout, max(nest.batch, 1))
         table.fill(nest)
         for start in range(0, nest.batch, _ROWS):
             rows = places[start : start + _ROWS]
@@ -52,10 +53,55 @@ def context_vectors(nests: NestBatch) -> _Floats:
     return found
 
 
-def _touched(nests: NestBatch) -> tuple[str, ...]:
-    # The buffers that statements touch, of all structures; each stands for six columns.
+def touched(nests: NestBatch) -> tuple[str, ...]:
+    """The buffers that statements touch, "statement.buffer", of all structures; each stands for the columns TOUCH."""
     found = dict.fromkeys(f"{statement.name}.{access.buffer}" for _, nest in nests.parts for statement in nest.statements for access in statement.accesses)
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the numbers of a structure stand in an array [configurations, nodes, columns].
+
+    Attributes:
+        nodes: name of a loop -> its place among the nodes.
+        touches: buffer that a statement touches, "statement.buffer" -> the place of its columns, counted in buffers. Two that no loop has both inside it may
+            have one place.
+        size: how many nodes, and how many places for buffers, there are.
+    """
+
+    nodes: Mapping[str, int]
+    touches: Mapping[str, int]
+    size: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Nodes and columns."""
+        return self.size[0], len(HEAD) + len(TOUCH) * self.size[1]
+
+
+def _by_name(nests: NestBatch) -> Layout:
+    nodes, touches = nests.nodes, touched(nests)
+    return Layout({name: i for i, name in enumerate(nodes)}, {name: i for i, name in enumerate(touches)}, (len(nodes), len(touches)))
+
+
+def stream(
+    kernel: Kernel, workload: Workload, space: str | None, indices: ArrayLike, layout: Callable[[LoopNest], Layout], rows: int = _ROWS
+) -> Iterator[tuple[NDArray[np.intp], int, _Floats]]:
+    """Vectors in pieces that fit into the cache, as `LoopVectors.stream` gives them, in a layout of one's own, which may differ with the structure."""
+    if rows < 1:
+        raise UsageError(f"a piece has at least one row, not {rows}")
+    given = np.asarray(indices)
+    tables: dict[int, _Table] = {}
+    for start in range(0, len(given), _CHUNK):
+        nests = kernel.loop_nest(workload, given[start : start + _CHUNK], space)
+        for structure, (places, nest) in enumerate(nests.parts):
+            if structure not in tables:
+                tables[structure] = _Table(nest, layout(nest), min(len(given), _CHUNK), rows)
+            tables[structure].fill(nest)
+            for first in range(0, nest.batch, rows):
+                piece = places[first : first + rows]
+                yield start + piece, structure, tables[structure].rows(first, len(piece))
 
 
 @dataclass(frozen=True)
@@ -88,8 +134,7 @@ class LoopVectors:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the numbers, for the third axis."""
-        touches = (f"{buffer}.{number}" for buffer in _touched(self._empty) for number in _TOUCH)
-        return (*_HEAD, *ANNOTATIONS, *_ARITHMETIC, *touches)
+        return (*HEAD, *(f"{buffer}.{number}" for buffer in touched(self._empty) for number in TOUCH))
 
     def of(self, indices: ArrayLike) -> _Floats:
         """Vectors of configurations `indices` [n]: [n, nodes, columns]. Raises SpaceError for an index that is not in the space."""
@@ -114,41 +159,29 @@ class LoopVectors:
             UsageError: `rows` is not positive.
             SpaceError: an index that is not in the space.
         """
-        if rows < 1:
-            raise UsageError(f"a piece has at least one row, not {rows}")
-        given = np.asarray(indices)
-        tables: dict[int, _Table] = {}
-        for start in range(0, len(given), _CHUNK):
-            nests = self.kernel.loop_nest(self.workload, given[start : start + _CHUNK], self.space)
-            for structure, (places, nest) in enumerate(nests.parts):
-                if structure not in tables:
-                    tables[structure] = _Table(nest, nests.nodes, _touched(nests), _CHUNK, rows)
-                tables[structure].fill(nest)
-                for first in range(0, nest.batch, rows):
-                    piece = places[first : first + rows]
-                    yield start + piece, structure, tables[structure].rows(first, len(piece))
+        layout = _by_name(self._empty)
+        return stream(self.kernel, self.workload, self.space, indices, lambda _: layout, rows)
 
 
 class _Table:
     # The numbers of a structure that are not the same zero for all, each a row over the configurations; what no knob changes is written once. Vectors are
     # copied from it in pieces: going through a table this way round is many times faster than writing one number of each vector after the other.
 
-    def __init__(self, nest: LoopNest, nodes: tuple[str, ...], columns: tuple[str, ...], size: int, rows: int = _ROWS) -> None:
+    def __init__(self, nest: LoopNest, layout: Layout, size: int, rows: int = _ROWS) -> None:
         self._written = False
         self._size = 0
         self._runs: list[tuple[int, int, int, int]] = []  # node, first and last column, first row
         self._row: dict[tuple[int, int], int] = {}  # of a loop and a column
-        width = _TOUCHES + len(_TOUCH) * len(columns)
-        self._out = np.zeros((min(rows, size), len(nodes), width), dtype=np.float32)
-        self._place = {name: _TOUCHES + len(_TOUCH) * i for i, name in enumerate(columns)}
+        self._out = np.zeros((min(rows, size), *layout.shape), dtype=np.float32)
+        self._place = {name: len(HEAD) + len(TOUCH) * place for name, place in layout.touches.items()}
         for loop, name in enumerate(nest.names):
-            node, annotation = nodes.index(name), nest.loops[loop].annotation
-            self._out[:, node, len(_HEAD) + ANNOTATIONS.index(annotation)] = 1
+            node = layout.nodes[name]
+            self._out[:, node, HEAD.index(nest.loops[loop].annotation)] = 1
             inside = [statement for statement in nest.statements if loop in nest.paths[statement.loop]]
             for i, count in enumerate(_ARITHMETIC):
-                self._out[:, node, _TOUCHES - len(_ARITHMETIC) + i] = sum(getattr(statement, count) for statement in inside if statement.loop == loop)
+                self._out[:, node, HEAD.index(_ARITHMETIC[0]) + i] = sum(getattr(statement, count) for statement in inside if statement.loop == loop)
             firsts = sorted({self._place[f"{statement.name}.{access.buffer}"] for statement in inside for access in statement.accesses})
-            wanted = [*range(len(_HEAD)), *(first + i for first in firsts for i in range(len(_TOUCH)))]
+            wanted = [*range(len(_PRODUCTS)), *(first + i for first in firsts for i in range(len(TOUCH)))]
             for column in wanted:
                 if not self._runs or self._runs[-1][0] != node or self._runs[-1][2] != column:
                     self._runs.append((node, column, column, len(self._row)))

@@ -1,0 +1,191 @@
+"""The super-graph: one graph that holds the loop nests of every convolution, in both templates, after MetaTune (section 3, "super-graph augmentation").
+
+Its loops are slots. A table says which slot a loop of a nest takes, so that loops that play the same part, and the buffers that they touch, have the same place
+for all kinds and on both targets; what a nest does not have is null: zeros, and False in a mask. There is one adjacency for all: the slots form a tree, and a
+nest's own graph is what is left of it when null slots are taken out, each loop then being inside the nearest one around it (`Graph.restricted`). Where two
+structures have the same loops in another order, one of them has slots of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workbench.errors import UsageError
+from workbench.features.graph import Graph
+from workbench.features.loops import HEAD, TOUCH, Layout, stream, touched
+from workbench.kernels.base import Kernel
+from workbench.loopnest import LoopNest, NestBatch
+from workbench.schema import Workload
+
+__all__ = ["COLUMNS", "SUPERGRAPH", "SuperGraphs", "slots", "touches"]
+
+_Floats = NDArray[np.float32]
+_Bools = NDArray[np.bool_]
+
+# Chains of slots, each with the slot that it is in. On a GPU blocks, virtual threads and threads go through what on a CPU one parallel loop and those in the
+# middle of it do. Winograd's transforms, and padding before the parallel loop, stand beside it.
+_CHAINS = (
+    ("", "pack_data.block pack_data.thread pack_data.ra pack_data.rb"),
+    ("", "pack_weight.block pack_weight.thread pack_weight.ra pack_weight.rb"),
+    ("", "pad_first.nc pad_first.y pad_first.x"),
+    ("", "outer block.f block.y block.x vthread.f vthread.y vthread.x thread.f thread.y thread.x"),
+    ("outer", "pad.n pad.c pad.y pad.x"),
+    ("thread.x", "middle.f middle.y middle.x"),
+    ("middle.x", "init.f init.y init.x"),
+    ("middle.x", "step.rc step.ry step.rx"),
+    ("step.rx", "fetch_data.f fetch_data.y fetch_data.x fetch_data.run"),
+    ("step.rx", "fetch_weight.f fetch_weight.y fetch_weight.x fetch_weight.run"),
+    ("step.rx", "around.f around.y inner.rc inner.ry inner.rx inner.f inner.y inner.x"),
+    ("middle.x", "write.n write.f write.y write.x"),
+    ("", "unpack.block unpack.thread unpack.ra unpack.rb"),
+    ("", "assemble.block assemble.thread"),
+)
+
+
+def _tree() -> Graph:
+    names: list[str] = []
+    parents: list[int] = []
+    for around, chain in _CHAINS:
+        for name in chain.split():
+            parents.append(names.index(around) if around else -1)
+            names.append(name)
+            around = name
+    return Graph(tuple(names), tuple(parents))
+
+
+SUPERGRAPH = _tree()
+_SLOT = {name: i for i, name in enumerate(SUPERGRAPH.loops)}
+
+# Winograd's products are a batch of matrices: b, y and x take the three dimensions of the grid as f, y and x do elsewhere. Its sums are written e, u, y, x.
+_WINOGRAD = {
+    **{f"{level}.b": f"{level}.f" for level in ("block", "vthread", "thread", "init", "fetch_data", "fetch_weight", "inner")},
+    "write.e": "write.n",
+    "write.u": "write.f",
+}
+# CPU: padding before the parallel loop, where its first two axes are one loop; and sums over the inner tile but for its vector, which are around the loops
+# that add up.
+_PAD_FIRST = {f"pad.{axis}": f"pad_first.{axis}" for axis in ("nc", "y", "x")}
+_AROUND = {f"inner.{axis}": f"around.{axis}" for axis in ("f", "y")}
+
+# What statements touch: places for columns, and who has them. A transform is a kernel of its own: no loop of it has any of the product's statements in it.
+_TOUCHES: Mapping[str, tuple[str, ...]] = {
+    "init.sums": ("init.sums", "pack_data_init.data.packed", "pack_weight_init.weight.packed", "unpack_init.tiles"),
+    "fetch_data.source": ("fetch_data.data", "fetch_data.data.packed", "pad.data"),
+    "fetch_data.target": ("fetch_data.data.shared", "pad.padded"),
+    "fetch_weight.source": ("fetch_weight.weight", "fetch_weight.weight.packed"),
+    "fetch_weight.target": ("fetch_weight.weight.shared",),
+    "update.sums": ("update.sums",),
+    "update.data": ("update.data.shared", "update.padded"),
+    "update.weight": ("update.weight.shared", "update.weight"),
+    "write.source": ("write.sums", "pack_data.data", "pack_weight.weight", "unpack.products", "assemble.tiles"),
+    "write.target": ("write.output", "write.products", "pack_data.data.packed", "pack_weight.weight.packed", "unpack.tiles", "assemble.output"),
+}
+_PLACE = {name: place for place, names in enumerate(_TOUCHES.values()) for name in names}
+
+COLUMNS: tuple[str, ...] = (*HEAD, *(f"{touch}.{number}" for touch in _TOUCHES for number in TOUCH))
+"""Names of the numbers of a slot: those of `LoopVectors`, with the buffers by what they are for."""
+
+
+def slots(nest: LoopNest) -> dict[str, int]:
+    """Each loop of a nest, and the position of its slot in SUPERGRAPH.loops. Raises UsageError for a loop that has none."""
+    names = dict(_WINOGRAD)
+    if "pad.nc" in nest.names:
+        names |= _PAD_FIRST
+    inner = [name for name in nest.names if name.startswith("inner.")]
+    if inner and inner[0] == "inner.f":
+        names |= _AROUND
+    found = {}
+    for name in nest.names:
+        slot = names.get(name, name)
+        if slot not in _SLOT:
+            raise UsageError(f"loop {name!r} has no slot in the super-graph, which holds the convolutions of workbench-gpu and workbench-cpu")
+        found[name] = _SLOT[slot]
+    return found
+
+
+def touches(nests: NestBatch) -> dict[str, int]:
+    """Each buffer that a statement touches, and its place among the touched buffers of COLUMNS. Raises UsageError for one that has none."""
+    for name in touched(nests):
+        if name not in _PLACE:
+            raise UsageError(f"{name!r} has no columns in the super-graph, which holds the convolutions of workbench-gpu and workbench-cpu")
+    return {name: _PLACE[name] for name in touched(nests)}
+
+
+@dataclass(frozen=True)
+class SuperGraphs:
+    """Super-graphs of the configurations of a workload in one space.
+
+    Only `iterval` nodes carry features, so arrays [configurations, slots, columns] have them alone: slots in the order of `SUPERGRAPH.loops`, which are the
+    super-graph's nodes `SUPERGRAPH.itervals`, and columns as COLUMNS names them.
+
+    Args:
+        kernel, workload, space: whose; the name of the space may be None for the kernel's first.
+
+    Raises:
+        UsageError: the space is not there, has no loop nests, or has some that do not fit into the super-graph.
+    """
+
+    kernel: Kernel
+    workload: Workload
+    space: str | None = None
+
+    def __post_init__(self) -> None:
+        self.present  # noqa: B018 what cannot be is said now
+
+    @cached_property
+    def _empty(self) -> NestBatch:
+        return self.kernel.loop_nest(self.workload, np.arange(0), self.space)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return touches(self._empty)
+
+    @cached_property
+    def present(self) -> _Bools:
+        """Which slots each structure has [structures, slots]."""
+        found = np.zeros((len(self._empty.parts), len(SUPERGRAPH.loops)), dtype=bool)
+        for structure, (_, nest) in enumerate(self._empty.parts):
+            found[structure, list(slots(nest).values())] = True
+        return found
+
+    def ast(self, structure: int) -> Graph:
+        """The graph of a structure alone: what is left of the super-graph without null slots."""
+        return SUPERGRAPH.restricted(self.present[structure])
+
+    def of(self, indices: ArrayLike) -> tuple[_Floats, _Bools]:
+        """Super-graphs of configurations `indices` [n]: features [n, slots, columns], zeros where null, and which slots are there [n, slots].
+
+        Raises:
+            SpaceError: an index that is not in the space.
+        """
+        given = np.asarray(indices)
+        found = np.empty((len(given), len(SUPERGRAPH.loops), len(COLUMNS)), dtype=np.float32)
+        there = np.empty(found.shape[:2], dtype=bool)
+        for places, structure, features in self.stream(given):
+            found[places], there[places] = features, self.present[structure]
+        return found, there
+
+    def stream(self, indices: ArrayLike, rows: int = 128) -> Iterator[tuple[NDArray[np.intp], int, _Floats]]:
+        """The same in pieces that fit into the cache, without ever holding them all.
+
+        Args:
+            indices: configurations [n].
+            rows: at most so many in a piece.
+
+        Yields:
+            Places in `indices` [m] of configurations that have one structure, the number of the structure (a row of `present`), and their features
+            [m, slots, columns]. The array is written anew for the next piece: copy what shall stay.
+
+        Raises:
+            UsageError: `rows` is not positive.
+            SpaceError: an index that is not in the space.
+        """
+        return stream(self.kernel, self.workload, self.space, indices, self._layout, rows)
+
+    def _layout(self, nest: LoopNest) -> Layout:
+        return Layout(slots(nest), self._places, (len(SUPERGRAPH.loops), len(_TOUCHES)))
