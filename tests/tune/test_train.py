@@ -98,6 +98,14 @@ def test_a_variant_that_two_data_sets_hold_is_answered_by_the_one_with_more_rows
     assert len(train_selector([one, other], train=50).sources) == 2
 
 
+def test_two_ways_of_writing_a_kernel_for_a_gpu_are_two_variants(invented_matrix: Invent, quick: list[Any]) -> None:
+    gpu = Device("invented-gpu", "gpu", "Invented")
+    sets = [invented_matrix(variant, name="mv", device=gpu) for variant in ("global", "shared")]
+    selector = train_selector([replace(data, frame=data.frame.drop(columns="threads"), knobs=()) for data in sets], train=50)
+    assert [(source.library, source.threads) for source in selector.sources] == [("global", None), ("shared", None)]
+    assert selector.notes == ()
+
+
 def test_schedules_of_other_threads_are_other_variants(invented_blur: Invent) -> None:
     selector = train_selector([invented_blur(rows=60), invented_blur(rows=60, threads=2, tag="-2t"), invented_blur(rows=60, seed=3, tag="-dev")], train=40)
     assert [(s.data_set, s.threads) for s in selector.sources] == [("invented-blur", 1), ("invented-2t-blur", 2)]

@@ -17,6 +17,7 @@ from workbench.errors import DataError, UsageError
 from workbench.features.inputs import with_complexity
 from workbench.kernels.base import Kernel
 from workbench.kernels.matrix import KERNELS, LIBRARIES
+from workbench.kernels.matrix.cuda import VARIANTS
 from workbench.metrics import mape
 from workbench.models.base import CostModel, Recipe, Rows
 from workbench.models.compact import CompactMatrix, CompactSchedule
@@ -28,6 +29,8 @@ __all__ = ["LEAST", "TRAIN", "recipe_of", "space_of", "train_selector"]
 TRAIN = 250
 # Fewer rows than this say nothing of a kernel; the models have up to 74 weights.
 LEAST = 20
+# What a matrix kernel is written in: a library, or CUDA in one of two ways.
+_LIBRARIES = (*LIBRARIES, *VARIANTS)
 
 
 def recipe_of(kernel: Kernel) -> Recipe:
@@ -138,7 +141,7 @@ def _part(dataset: Dataset, train: int, seed: int) -> _Part:
         raise DataError(f"data set {dataset.name}: {len(frame)} valid rows ({failed} failed); a model needs at least {LEAST}: measure more")
     rows = np.random.default_rng([seed, 0]).permutation(len(frame))[:train]
     named, threads = _only(frame, "space"), _only(frame, "threads")
-    library = str(named) if named in LIBRARIES else next((name for name in LIBRARIES if dataset.name.endswith(f"-{name}")), "")
+    library = str(named) if named in _LIBRARIES else next((name for name in _LIBRARIES if dataset.name.endswith(f"-{name}")), "")
     space = space_of(dataset.kernel, dataset.knobs, str(named))
     threads = None if threads is None or "threads" in dataset.knobs else int(threads)
     return _Part(replace(dataset, frame=frame), rows, library, threads, space, _configs(frame.iloc[rows], list(dataset.knobs)))

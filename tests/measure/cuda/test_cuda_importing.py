@@ -73,7 +73,7 @@ def test_runs_are_joined_and_the_fastest_attempt_stands(root: Path, tmp_path: Pa
     assert data.notes[1:] == ("Of all.", "Of one.", "It rained.")
     assert "`workbench measure bundle --kernels matrix`" in data.source
     assert "registers" not in load_dataset("matrix-gpu-x-mm-shared").frame
-    assert load_dataset("matrix-gpu-x-mv-shared").frame["compile_s"].tolist() == [0.5]
+    assert "compile_s" not in load_dataset("matrix-gpu-x-mv-shared").frame  # one program runs every instance
     text = (root / "matrix-gpu-x-mm-global" / "dataset.toml").read_text()
     assert 'driver = "580.1, CUDA 13.0"' in text
     assert "knobs = []" in text
@@ -94,6 +94,7 @@ def test_convolutions_have_plain_columns(root: Path, tmp_path: Path) -> None:
     assert data.frame["label"].tolist() == ["valid", "valid", "valid", "invalid"]
     assert data.frame["gflop"].tolist() == 4 * [pytest.approx(networks.layer("resnet-18", 2).flop / 1e9)]
     assert all(dtype.kind == "i" for dtype in data.frame[list(data.inputs)].dtypes)
+    assert data.frame["compile_s"].tolist()[:3] == 3 * [0.1]
 
 
 def test_what_cannot_be_joined_and_what_is_not_there(root: Path, tmp_path: Path) -> None:

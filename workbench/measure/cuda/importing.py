@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,14 @@ def _joined(folders: Sequence[Path], headers: Sequence[Mapping[str, Any]]) -> Ma
     return {**headers[0], "made_by": " && ".join(dict.fromkeys(header["made_by"] for header in headers))}
 
 
+def _plain(measurement: Measurement) -> Measurement:
+    if measurement.workload.kernel in CONVOLUTIONS:
+        return in_plain_columns(measurement)
+    return replace(measurement, compile_s=None)  # one program runs every instance of a matrix kernel
+
+
 def _series(kernel: str, variant: str, inputs: Sequence[Sequence[tuple[Measurement, Mapping[str, Any]]]], header: Mapping[str, Any]) -> Series:
-    plain = [[in_plain_columns(measurement) if kernel in CONVOLUTIONS else measurement for measurement, _ in attempts] for attempts in inputs]
+    plain = [[_plain(measurement) for measurement, _ in attempts] for attempts in inputs]
     # Of the attempt that stands: `label` gives one of those that it is given.
     standing = [attempts[[id(measurement) for measurement in of_plain].index(id(label(of_plain)))][1] for attempts, of_plain in zip(inputs, plain, strict=True)]
     columns: dict[str, Sequence[Any]] = {
