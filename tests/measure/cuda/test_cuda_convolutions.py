@@ -16,8 +16,9 @@ from workbench.kernels.tir.program import CudaProgram, Launch
 from workbench.measure.cuda import convolutions
 from workbench.measure.cuda.bundle import read_bundle
 from workbench.measure.cuda.draft import Draft
+from workbench.measure.cuda.measuring import DONE
 from workbench.measure.cuda.records import read_results
-from workbench.measure.cuda.run import DONE, Options, run_bundle
+from workbench.measure.cuda.run import Options, run_bundle
 
 SMALL = {
     "conv1d": {"n": 1, "ci": 4, "w": 12, "co": 8, "kw": 3, "stride": 1, "padding": 1},

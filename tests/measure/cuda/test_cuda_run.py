@@ -19,8 +19,9 @@ import small_bundle
 
 import workbench
 from workbench.errors import DataError, DeviceError, MissingData, UsageError
+from workbench.measure.cuda.measuring import DONE, LATE, STOPPED, WRONG
 from workbench.measure.cuda.records import identity_of, read_results
-from workbench.measure.cuda.run import DONE, LATE, STOPPED, WRONG, Options, main, run_bundle
+from workbench.measure.cuda.run import Options, main, run_bundle
 from workbench.schema import Measurement
 
 PACKAGE = Path(workbench.__file__).parent
