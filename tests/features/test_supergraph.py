@@ -19,6 +19,7 @@ from workbench.schema import Workload
 
 KINDS = ("conv2d", "depthwise_conv2d", "conv1d", "conv1d_transpose", "conv2d_transpose")
 CASES = [*((name, space) for name in KINDS for space in ("workbench-cpu", "workbench-gpu")), ("conv2d_winograd", "workbench-gpu")]
+RECORDED = [("flextensor_conv2d", "flextensor"), ("convolution", "convolution"), ("convolution", "convolution_milo")]
 each_case = pytest.mark.parametrize(("name", "space"), CASES)
 
 
@@ -40,11 +41,12 @@ def check_round_trip(workload: Workload, space: str, indices: np.ndarray) -> Non
     for structure, (rows, nest) in enumerate(nests.parts):
         slot = slots(nest)
         assert len(set(slot.values())) == len(slot) == graphs.present[structure].sum()
-        # The same edges: the loops stand in the same order.
+        # The same edges: every loop is in the slot of the loop around it.
         left = graphs.ast(structure)
-        assert left.parents == ast_graph(nest).parents
-        assert left.loops == tuple(SUPERGRAPH.loops[slot[name]] for name in nest.names)
-        np.testing.assert_array_equal(left.edges, ast_graph(nest).edges)
+        around = {name: left.loops[parent] if parent >= 0 else "" for name, parent in zip(left.loops, left.parents, strict=True)}
+        assert around == {SUPERGRAPH.loops[slot[loop.name]]: SUPERGRAPH.loops[slot[nest.names[loop.parent]]] if loop.parent >= 0 else "" for loop in nest.loops}
+        assert left.edges.shape == ast_graph(nest).edges.shape
+        order = [left.loops.index(SUPERGRAPH.loops[slot[name]]) for name in nest.names]
         # The same vectors, with the buffers in the places that they have for all; no loop has two in one.
         batch = NestBatch(nest.batch, ((np.arange(nest.batch), nest),))
         vectors = context_vectors(batch)
@@ -56,8 +58,18 @@ def check_round_trip(workload: Workload, space: str, indices: np.ndarray) -> Non
         for loop in range(len(nest.loops)):
             inside = {f"{part.name}.{access.buffer}" for part in nest.statements if loop in nest.paths[part.loop] for access in part.accesses}
             assert len({places[name] for name in inside}) == len(inside)
-        np.testing.assert_array_equal(features[rows][:, graphs.present[structure]], expected)
+        np.testing.assert_array_equal(features[rows][:, graphs.present[structure]][:, order], expected)
         assert (there[rows] == graphs.present[structure]).all()
+
+
+def recorded(name: str) -> Workload:
+    return kernel(name).workload({"w": 64, "h": 48, "kw": 5, "kh": 3}) if name == "convolution" else of(name)
+
+
+@pytest.mark.parametrize(("name", "space"), RECORDED)
+def test_programs_of_others_go_there_and_back(name: str, space: str) -> None:
+    workload = recorded(name)
+    check_round_trip(workload, space, kernel(name).space(workload, space).sample(40, 0))
 
 
 @each_case
@@ -82,10 +94,10 @@ def test_the_super_graph_is_a_union() -> None:
     """Every slot is some convolution's, every place for a buffer too, and one slot is one loop's of a structure."""
     used = np.zeros(len(SUPERGRAPH.loops), dtype=bool)
     columns: set[int] = set()
-    for name, space in CASES:
-        graphs = SuperGraphs(kernel(name), of(name), space)
+    for name, space in (*CASES, *RECORDED):
+        graphs = SuperGraphs(kernel(name), recorded(name), space)
         used |= graphs.present.any(axis=0)
-        columns |= set(touches(kernel(name).loop_nest(of(name), [], space)).values())
+        columns |= set(touches(kernel(name).loop_nest(recorded(name), [], space)).values())
     assert used.all()
     assert len(COLUMNS) == len(HEAD) + len(TOUCH) * len(columns)
     assert len(set(SUPERGRAPH.loops)) == len(SUPERGRAPH.loops)

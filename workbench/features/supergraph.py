@@ -1,4 +1,4 @@
-"""The super-graph: one graph that holds the loop nests of every convolution, in both templates, after MetaTune (section 3, "super-graph augmentation").
+"""The super-graph: one graph that holds the loop nests of every convolution there is a nest of, after MetaTune (section 3, "super-graph augmentation").
 
 Its loops are slots. A table says which slot a loop of a nest takes, so that loops that play the same part, and the buffers that they touch, have the same place
 for all kinds and on both targets; what a nest does not have is null: zeros, and False in a mask. There is one adjacency for all: the slots form a tree, and a
@@ -37,10 +37,10 @@ _CHAINS = (
     ("outer", "pad.n pad.c pad.y pad.x"),
     ("thread.x", "middle.f middle.y middle.x"),
     ("middle.x", "init.f init.y init.x"),
-    ("middle.x", "step.rc step.ry step.rx"),
-    ("step.rx", "fetch_data.f fetch_data.y fetch_data.x fetch_data.run"),
-    ("step.rx", "fetch_weight.f fetch_weight.y fetch_weight.x fetch_weight.run"),
-    ("step.rx", "around.f around.y inner.rc inner.ry inner.rx inner.f inner.y inner.x"),
+    ("middle.x", "step.rc step.ry step.rx middle.rc middle.ry middle.rx"),
+    ("middle.rx", "fetch_data.pass fetch_data.f fetch_data.y fetch_data.x fetch_data.run"),
+    ("middle.rx", "fetch_weight.pass fetch_weight.f fetch_weight.y fetch_weight.x fetch_weight.run"),
+    ("middle.rx", "around.f around.y inner.rc inner.ry inner.rx inner.f inner.y inner.x"),
     ("middle.x", "write.n write.f write.y write.x"),
     ("", "unpack.block unpack.thread unpack.ra unpack.rb"),
     ("", "assemble.block assemble.thread"),
@@ -67,10 +67,15 @@ _WINOGRAD = {
     "write.e": "write.n",
     "write.u": "write.f",
 }
-# CPU: padding before the parallel loop, where its first two axes are one loop; and sums over the inner tile but for its vector, which are around the loops
-# that add up.
-_PAD_FIRST = {f"pad.{axis}": f"pad_first.{axis}" for axis in ("nc", "y", "x")}
-_AROUND = {f"inner.{axis}": f"around.{axis}" for axis in ("f", "y")}
+# Slots of levels whose loops stand in another order in some structures, by the loop that is then their first. A CPU pads before the parallel loop, with two
+# axes in one loop; or sums up an inner tile, all but its vector, around the loops that go through the filter. FlexTensor's threads fetch side by side, in
+# passes that are around them, where elsewhere each has a run of its own.
+_REORDERED = {
+    "pad.nc": {f"pad.{axis}": f"pad_first.{axis}" for axis in ("nc", "y", "x")},
+    "inner.f": {f"inner.{axis}": f"around.{axis}" for axis in ("f", "y")},
+    "fetch_data.run": {"fetch_data.run": "fetch_data.pass"},
+    "fetch_weight.run": {"fetch_weight.run": "fetch_weight.pass"},
+}
 
 # What statements touch: places for columns, and who has them. A transform is a kernel of its own: no loop of it has any of the product's statements in it.
 _TOUCHES: Mapping[str, tuple[str, ...]] = {
@@ -80,7 +85,7 @@ _TOUCHES: Mapping[str, tuple[str, ...]] = {
     "fetch_weight.source": ("fetch_weight.weight", "fetch_weight.weight.packed"),
     "fetch_weight.target": ("fetch_weight.weight.shared",),
     "update.sums": ("update.sums",),
-    "update.data": ("update.data.shared", "update.padded"),
+    "update.data": ("update.data.shared", "update.padded", "update.data"),
     "update.weight": ("update.weight.shared", "update.weight"),
     "write.source": ("write.sums", "pack_data.data", "pack_weight.weight", "unpack.products", "assemble.tiles"),
     "write.target": ("write.output", "write.products", "pack_data.data.packed", "pack_weight.weight.packed", "unpack.tiles", "assemble.output"),
@@ -94,16 +99,14 @@ COLUMNS: tuple[str, ...] = (*HEAD, *(f"{touch}.{number}" for touch in _TOUCHES f
 def slots(nest: LoopNest) -> dict[str, int]:
     """Each loop of a nest, and the position of its slot in SUPERGRAPH.loops. Raises UsageError for a loop that has none."""
     names = dict(_WINOGRAD)
-    if "pad.nc" in nest.names:
-        names |= _PAD_FIRST
-    inner = [name for name in nest.names if name.startswith("inner.")]
-    if inner and inner[0] == "inner.f":
-        names |= _AROUND
+    firsts = {name.partition(".")[0]: name for name in reversed(nest.names)}
+    for first in firsts.values():
+        names |= _REORDERED.get(first, {})
     found = {}
     for name in nest.names:
         slot = names.get(name, name)
         if slot not in _SLOT:
-            raise UsageError(f"loop {name!r} has no slot in the super-graph, which holds the convolutions of workbench-gpu and workbench-cpu")
+            raise UsageError(f"loop {name!r} has no slot in the super-graph, which holds convolutions")
         found[name] = _SLOT[slot]
     return found
 
@@ -112,7 +115,7 @@ def touches(nests: NestBatch) -> dict[str, int]:
     """Each buffer that a statement touches, and its place among the touched buffers of COLUMNS. Raises UsageError for one that has none."""
     for name in touched(nests):
         if name not in _PLACE:
-            raise UsageError(f"{name!r} has no columns in the super-graph, which holds the convolutions of workbench-gpu and workbench-cpu")
+            raise UsageError(f"{name!r} has no columns in the super-graph, which holds convolutions")
     return {name: _PLACE[name] for name in touched(nests)}
 
 
