@@ -7,7 +7,7 @@ import math
 import pytest
 
 from workbench.data.store import Store
-from workbench.measure.drift import drift
+from workbench.measure.drift import drift, drift_of_times
 from workbench.schema import Measurement, Status, Workload
 
 
@@ -29,3 +29,9 @@ def test_drift_by_hand(tmp_path):
     assert found.spread == pytest.approx(0.1)
     assert found.worst == pytest.approx(0.8)
     assert str(found) == "3 measured again: +2.0% in the median, 10.0% apart, the worst -20.0%"
+
+
+def test_drift_of_the_times_in_a_data_set() -> None:
+    found = drift_of_times([[1.0, math.nan, 1.1], [2.0], [1.0, 0.9], [math.nan, 1.0], [1.0, math.nan]])
+    assert (found.pairs, found.worst) == (2, pytest.approx(0.9))
+    assert found.ratio == pytest.approx(math.sqrt(1.1 * 0.9))

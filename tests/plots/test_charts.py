@@ -124,3 +124,9 @@ def test_speed_curves_end_at_the_best_and_count_what_has_no_speed_as_slower():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["here", "there"]
     assert first.lines[1].get_color() != here.get_color()
     assert not plots.speed_curves({"alone": {"here": np.array([1.0])}}).legends
+
+
+def test_a_logarithmic_axis_has_plain_numbers_whichever_axis_it_is():
+    figure = plots.speed_curves({"one": {"here": np.array([2.0, 5.0, 20.0])}})
+    figure.canvas.draw()
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["1", "2", "5", "10", "20", "50"]

@@ -9,10 +9,10 @@ from statistics import median
 from typing import Unpack
 
 from workbench.data.store import Store, Where
-from workbench.measure.passes import by_input
+from workbench.measure.passes import by_input, times_of
 from workbench.schema import Measurement
 
-__all__ = ["Drift", "drift", "drift_of"]
+__all__ = ["Drift", "drift", "drift_of", "drift_of_times"]
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,12 @@ def drift(store: Store, **where: Unpack[Where]) -> Drift:
 
 def drift_of(inputs: Iterable[Sequence[Measurement]]) -> Drift:
     """Compare the first and the last of the attempts of each input."""
-    pairs = [(attempts[0], attempts[-1]) for attempts in inputs if len(attempts) > 1]
-    ratios = [last.time_s / first.time_s for first, last in pairs if first.time_s is not None and last.time_s is not None]
+    return drift_of_times(times_of(attempts) for attempts in inputs)
+
+
+def drift_of_times(inputs: Iterable[Sequence[float]]) -> Drift:
+    """Compare the first and the last of the times of each input, in seconds, NaN for a failure: `times_of` its attempts, or `pass_s` of a data set's row."""
+    ratios = [times[-1] / times[0] for times in inputs if len(times) > 1 and math.isfinite(times[0]) and math.isfinite(times[-1])]
     if not ratios:
         return Drift(0, math.nan, math.nan, math.nan)
     logs = [math.log(ratio) for ratio in ratios]

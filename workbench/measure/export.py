@@ -24,7 +24,7 @@ from workbench.measure.drift import drift_of
 from workbench.measure.passes import Inputs, label, passes, times_of
 from workbench.measure.series import Series, series_of
 
-__all__ = ["export", "write_sets"]
+__all__ = ["export", "frame_of", "write_sets"]
 
 _ROWS = "rows.parquet"
 
@@ -73,7 +73,7 @@ def _check_name(name: str) -> None:
 
 
 def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
-    frame, header = _frame(series.inputs), _header(series, notes)
+    frame, header = frame_of(series.inputs), _header(series, notes)
     for column, values in series.columns.items():
         frame[column] = values
     try:
@@ -97,7 +97,8 @@ def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
     return len(frame)
 
 
-def _frame(inputs: Inputs) -> pd.DataFrame:
+def frame_of(inputs: Inputs) -> pd.DataFrame:
+    """The rows of a data set: an input each, with the columns that `export` describes."""
     # When an input was first measured tells how long the series took to make; the moment of a later pass would not.
     frame = to_frame(dataclasses.replace(label(attempts), timestamp=attempts[0].timestamp) for attempts in inputs)
     # What no row has: an index where the space is not enumerated, a time of compiling where one program runs every input.

@@ -319,7 +319,7 @@ def speed_curves(panels: Mapping[str, Mapping[str, np.ndarray]], xlabel: str = "
             axis.step(known, share, where="post", color=colour, linewidth=1.2, label=name)
             axis.scatter(known[-1:], share[-1:], s=14, color=colour, zorder=3)
         if any(np.isfinite(speeds).any() for speeds in series.values()):
-            axis.set_xscale("log")
+            log_axis(axis, horizontal=True)
         else:
             axis.text(0.5, 0.5, "none has a speed", ha="center", transform=axis.transAxes, color="0.4")
         axis.set_ylim(0, 103)

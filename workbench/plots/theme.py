@@ -38,14 +38,15 @@ def style() -> None:
     )
 
 
-def log_axis(axis: Axes, steps: str = "auto") -> None:
-    """A logarithmic y axis with plain numbers, the denser the shorter its range."""
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
+def log_axis(axis: Axes, steps: str = "auto", horizontal: bool = False) -> None:
+    """A logarithmic y axis, or x axis, with plain numbers, the denser the shorter its range."""
+    (axis.set_xscale if horizontal else axis.set_yscale)("log")
+    low, high = axis.get_xlim() if horizontal else axis.get_ylim()
+    scale = axis.xaxis if horizontal else axis.yaxis
     subs = (1.0,) if steps != "auto" or high / low >= 100 else (1.0, 2.0, 5.0) if high / low >= 10 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
-    axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
-    axis.yaxis.set_major_formatter(lambda v, _: f"{v:,.10g}")
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    scale.set_major_locator(LogLocator(subs=subs, numticks=12))
+    scale.set_major_formatter(lambda v, _: f"{v:,.10g}")
+    scale.set_minor_formatter(NullFormatter())
 
 
 def empty(axis: Axes, reason: str) -> None:

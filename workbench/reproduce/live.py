@@ -17,15 +17,17 @@ from workbench.data.store import Store
 from workbench.errors import DataError, UsageError
 from workbench.kernels import kernel as kernel_of
 from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
-from workbench.measure import halide, native
+from workbench.measure import halide, native, tvm
+from workbench.measure.export import frame_of
 from workbench.measure.passes import by_input, label, rounds, times_of
 from workbench.measure.runner import candidates, measure_missing
+from workbench.measure.series import in_plain_columns
 from workbench.reproduce.own import measuring_s
 
 if TYPE_CHECKING:
-    from workbench.schema import Device, Measurement
+    from workbench.schema import Device, Measurement, Workload
 
-__all__ = ["Instances", "Schedules", "measure_instances", "measure_schedules"]
+__all__ = ["Instances", "Schedules", "measure_convolutions", "measure_instances", "measure_schedules"]
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,48 @@ def measure_instances(
     ]
     data = _dataset(f"{kernel} in {library}", attempts, kernel, device, kernel_of(kernel).parameters, ("threads",))
     return Instances(data, build_s, measuring_s(data, len(data.frame)))
+
+
+def measure_convolutions(
+    store: Store,
+    workloads: Sequence[Workload],
+    trials: int,
+    *,
+    passes: int = 1,
+    threads: int = 1,
+    seed: int = 0,
+    pin: Sequence[int] = (),
+) -> Dataset:
+    """Measure what the store does not have yet of `trials` random configurations of each convolution, which are all of one kind.
+
+    What `workbench measure convolutions` has begun with the same options is gone on with.
+
+    Returns:
+        All configurations, failed ones too, with the columns that `workbench measure export` writes.
+
+    Raises:
+        BuildError: no C++ compiler, which links.
+        MissingPackage: TVM is not installed.
+        UsageError: no workload, several kinds, one that a CPU's template has not, or a store whose series was made otherwise.
+    """
+    if len(kinds := {workload.kernel for workload in workloads}) != 1:
+        raise UsageError(f"convolutions of {' and '.join(sorted(kinds)) or 'no kind'}; one kind makes a data set")
+    kind = kernel_of(kinds.pop())
+    assert kind.flop is not None  # every kind of convolution has one
+    inputs, gflop = [], []
+    for workload in dict.fromkeys(workloads):
+        with tvm.open_series(workload, threads=threads, seed=seed, pin=pin) as runner:
+            drawn = candidates(runner.space, trials, seed)
+            for group, times in rounds(drawn, passes):
+                for _ in measure_missing(store, runner, group, times=times):
+                    pass
+            device, wanted = runner.device, set(drawn)
+        found = [records for records in by_input(store.rows(workload=workload, device=device.name)) if records[0].index in wanted]
+        inputs += [[in_plain_columns(record) for record in records] for records in found]
+        gflop += len(found) * [kind.flop(workload.params) / 1e9]
+    frame = frame_of(inputs).assign(gflop=gflop)
+    first = inputs[0][0]
+    return Dataset(f"{kind.name} by TVM", frame, kind, device, tuple(first.workload.params), tuple(first.config), source="measured by this run")
 
 
 def _dataset(name: str, attempts: Iterable[Measurement], kernel: str, device: Device, parameters: Sequence[str], knobs: Sequence[str]) -> Dataset:
