@@ -38,9 +38,9 @@ def nest() -> LoopNest:
         Loop("inner.k", 1, np.array([7, 70]), "unroll"),
     )
     statements = (
-        Statement(2, 0, 0, 0, (access("sums", 3, store=True),)),
-        Statement(3, 1, 1, 0, (access("sums", 3), access("a", 3), access("b", 3), access("sums", 3, store=True))),
-        Statement(1, 0, 0, 0, (access("sums", 2), access("out", 2, store=True))),
+        Statement("init", 2, 0, 0, 0, (access("sums", 3, store=True),)),
+        Statement("update", 3, 1, 1, 0, (access("sums", 3), access("a", 3), access("b", 3), access("sums", 3, store=True))),
+        Statement("write", 1, 0, 0, 0, (access("sums", 2), access("out", 2, store=True))),
     )
     return LoopNest(2, loops, tuple(Buffer(name, "global", (8,)) for name in ("a", "b", "out", "sums")), statements)
 
