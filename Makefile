@@ -12,8 +12,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
 reproduce: $(READY)
 	$(BIN)/workbench reproduce --profile $(PROFILE)
 
+# In two processes, file by file, since the tests of a file share what its fixtures build; tests/conftest.py puts the longest files first. Each process has a
+# core, so the threads of PyTorch and BLAS would only wait for each other's. It stands here so that pytest alone (an editor, -x, -s) stays in one process.
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: $(READY)
 	$(BIN)/python -m pytest

@@ -13,16 +13,27 @@ from workbench.kernels.matrix import LIBRARIES
 from workbench.measure.build import build, find_compiler
 
 EMULATION = Path(__file__).parent / "measure" / "cuda"
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")  # of pytest-xdist, where there are several
+# The files that take longest, which several workers take up first: begun last, they would leave the others idle.
+LONGEST = ("test_notebooks.py", "test_readme.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if WORKER:
+        items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session")
 def program_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder for WORKBENCH_CACHE in which the programs of this test run are kept."""
+    """Folder for WORKBENCH_CACHE in which the programs of this test run are kept, which all workers share."""
     try:
         find_compiler()
     except BuildError as error:
         pytest.skip(str(error))
-    return tmp_path_factory.mktemp("programs")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if WORKER else base) / "programs"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -187,9 +187,9 @@ TABLES = {
 def test_equals_the_expected_table(one, expected, name):
     table = expected(name)
     path = one(TABLES[name])
-    start = time.perf_counter()
+    start = time.process_time()
     frame = kernel_tuner.read(path)
-    assert time.perf_counter() - start < 10  # about 0.5 s alone
+    assert time.process_time() - start < 10  # about 0.5 s alone
     knobs = list(table.columns[1 : list(table.columns).index("valid")])
     assert list(frame.columns[: len(knobs)]) == knobs
     assert (frame[knobs].to_numpy() == table[knobs].to_numpy()).all()

@@ -186,9 +186,9 @@ def test_a_value_after_the_last_comma_is_refused(tmp_path):
 
 def test_reads_five_thousand_rows_in_a_blink(tmp_path):
     path = write(tmp_path, ROWS["mm-cpu"][:1] * 5000)
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(nnc_csv.read(path, "mm-cpu")) == 5000
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 # Against the published files.

@@ -45,7 +45,13 @@ def started(folder: Path, wanted: list[int]) -> subprocess.Popen[str]:
     (folder / "temporary").mkdir(exist_ok=True)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(folder / "temporary")}
     return subprocess.Popen(
-        [sys.executable, "-c", SERIES, str(folder / "s.db"), *map(str, wanted)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+        [sys.executable, "-c", SERIES, str(folder / "s.db"), *map(str, wanted)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        # Tests that were started in the background ignore Ctrl-C, and what they start inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
