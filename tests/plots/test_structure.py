@@ -9,8 +9,11 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 
 from workbench import plots
+from workbench.features.graph import Graph
 from workbench.loopnest import Access, Buffer, Loop, LoopNest, Statement
 
 
@@ -23,6 +26,10 @@ def _close():
 
 def texts(figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(mpl.text.Text) if text.get_text()]
+
+
+def marks(axis: Axes) -> list[np.ndarray]:
+    return [np.asarray(collection.get_offsets()) for collection in axis.collections if isinstance(collection, PathCollection)]
 
 
 def nest() -> LoopNest:
@@ -61,8 +68,9 @@ def test_a_listing_has_loops_of_one_level_in_a_line_and_statements_inside_them()
 
 def test_a_graph_has_a_root_a_circle_and_a_square_for_each_loop_with_its_iterations() -> None:
     figure = plots.loop_graph(nest(), 1, "Graph")
-    marks = [collection for collection in figure.axes[0].collections if isinstance(collection, mpl.collections.PathCollection)]
-    assert len(marks) == 1 + 2 * 4
+    points = marks(figure.axes[0])
+    assert sum(len(of_kind) for of_kind in points) == 1 + 2 * 4
+    assert {place[1] for of_kind in points for place in of_kind} == {0, -1, -2, -3}
     assert {"block.x 2", "block.y 3", "init.x 5", "inner.k 70"} <= set(texts(figure))
     assert {"blocks of a GPU", "unrolled", "one iteration after the other"} == set(texts(figure.legends[0]))
 
@@ -83,8 +91,22 @@ def test_a_task_has_a_row_a_class_and_a_panel_a_sample() -> None:
     assert len(drawn) == 3
     assert {"first", "second", "a0", "a1", "b1", "A task"} <= set(texts(figure))
     # Of a loop with more iterations the circle is larger.
-    sizes = [sorted(float(c.get_sizes()[0]) for c in axis.collections) for axis in drawn[:2]]
-    assert sizes[1][-1] > sizes[0][-1]
+    first, second = ([area for c in axis.collections if isinstance(c, PathCollection) for area in c.get_sizes()] for axis in drawn[:2])
+    assert max(second) > max(first)
+
+
+def test_a_super_graph_has_loops_at_their_places_and_the_others_empty() -> None:
+    places = Graph(("block.x", "block.y", "unused", "init.x", "inner.k", "also unused"), (-1, 0, 1, 2, 2, -1))
+    at = {"block.x": 0, "block.y": 1, "init.x": 3, "inner.k": 4}
+    figure = plots.super_graph(places, nest(), 1, at, "Super-graph")
+    assert {"block.x 2", "block.y 3", "unused", "init.x 5", "inner.k 70", "also unused"} <= set(texts(figure))
+    filled, empty, root = marks(figure.axes[0])
+    assert len(filled) == 4
+    assert sorted(tuple(place) for place in empty) == [(0.5, -3), (2, -1)]
+    assert root.tolist() == [[pytest.approx(1.25), 0]]
+    panels = plots.super_graph_panels(places, {"a": (nest(), 0, at), "b": (nest(), 1, at), "c": (nest(), 0, at)}, columns=2)
+    assert [len(marks(axis)) for axis in panels.axes] == [3, 3, 3, 0]
+    assert {"a", "b", "c"} <= set(texts(panels))
 
 
 def test_arrows_go_from_box_to_box_and_frames_hold_their_boxes() -> None:

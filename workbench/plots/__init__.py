@@ -14,7 +14,7 @@ from workbench.plots.charts import (
     speed_curves,
     trade_off,
 )
-from workbench.plots.structure import Box, flow_chart, loop_graph, loop_listing, task_panels
+from workbench.plots.structure import Box, flow_chart, loop_graph, loop_listing, super_graph, super_graph_panels, task_panels
 from workbench.plots.theme import PALETTE, style
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "schedule_bars",
     "speed_curves",
     "style",
+    "super_graph",
+    "super_graph_panels",
     "task_panels",
     "trade_off",
 ]

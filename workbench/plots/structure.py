@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
+from workbench.features.graph import Graph
 from workbench.loopnest import LoopNest, Number, Statement
 from workbench.plots.theme import PALETTE
 
@@ -18,11 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Box", "flow_chart", "loop_graph", "loop_listing", "task_panels"]
+__all__ = ["Box", "flow_chart", "loop_graph", "loop_listing", "super_graph", "super_graph_panels", "task_panels"]
 
 _LINE = 0.155  # inches a line of a listing
 # What a loop is for the hardware -> its colour; GPU annotations by what stands before the dot.
-_COLOURS = {"blockIdx": PALETTE[0], "vthread": PALETTE[3], "threadIdx": PALETTE[1], "parallel": PALETTE[0], "vectorize": PALETTE[4], "unroll": PALETTE[2]}
+_COLOURS = {"blockIdx": PALETTE[0], "vthread": PALETTE[3], "threadIdx": PALETTE[1], "parallel": PALETTE[5], "vectorize": PALETTE[4], "unroll": PALETTE[2]}
 _PLAIN = "0.45"
 _TITLES = {"blockIdx": "blocks of a GPU", "vthread": "virtual threads", "threadIdx": "threads of a block", "parallel": "shared out among a CPU's threads"}
 _TITLES |= {"vectorize": "vectors", "unroll": "unrolled"}
@@ -66,10 +68,10 @@ def loop_graph(nest: LoopNest, position: int, title: str) -> Figure:
 
     Arguments as of `loop_listing`.
     """
-    places = _places(nest)
+    places = _places(_parents(nest))
     leaves, depth = max(x for x, _ in places), max(y for _, y in places)
-    figure, axis = plt.subplots(figsize=(1.35 * (leaves + 1) + 0.6, 0.34 * (depth + 2)))
-    _draw(axis, nest, position, places, size=70)
+    figure, axis = plt.subplots(figsize=(1.5 * (leaves + 1) + 0.6, 0.34 * (depth + 2)))
+    _draw(axis, _parents(nest), _loops(nest, position), size=70)
     for loop, (x, y) in zip(nest.loops, places, strict=True):
         axis.plot([x, x + 0.2], [-y, -y], color="0.7", linewidth=0.8, zorder=1)
         axis.scatter([x + 0.2], [-y], s=26, marker="s", color=_colour(loop.annotation), zorder=2)
@@ -77,6 +79,45 @@ def loop_graph(nest: LoopNest, position: int, title: str) -> Figure:
     axis.set_xlim(-0.25, leaves + 1.0)
     axis.set_title(title, loc="left")
     _legend(figure, [loop.annotation for loop in nest.loops])
+    figure.tight_layout()
+    return figure
+
+
+def super_graph(graph: Graph, nest: LoopNest, position: int, at: Mapping[str, int], title: str) -> Figure:
+    """A configuration in a graph with places for the loops of every kind: those that it has are filled and have their iterations, the others are empty.
+
+    Args:
+        graph: of places.
+        nest: of a batch.
+        position: which configuration of the batch.
+        at: name of each loop of the nest -> its place.
+        title: above the graph.
+    """
+    loops = _loops(nest, position, at)
+    rows = _places(graph.parents)
+    figure, axis = plt.subplots(figsize=(1.15 * (max(x for x, _ in rows) + 1), 0.25 * (max(y for _, y in rows) + 2)))
+    for name, (x, y), place in zip(graph.loops, _draw(axis, graph.parents, loops, size=45), range(len(rows)), strict=True):
+        text = f"{name} {loops[place][0]:,}" if place in loops else name
+        axis.text(x + 0.12, -y, text, fontsize=5.5, va="center", color="black" if place in loops else "0.6")
+    axis.set_title(title, loc="left")
+    _legend(figure, [annotation for _, annotation in loops.values()])
+    figure.tight_layout()
+    return figure
+
+
+def super_graph_panels(graph: Graph, panels: Mapping[str, tuple[LoopNest, int, Mapping[str, int]]], columns: int = 4) -> Figure:
+    """Which places of a common graph configurations of several kinds take; arguments as of `super_graph`, a panel a title, without names."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(2.6 * columns, 2.9 * rows + 0.2), squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
+    annotations = []
+    for axis, (title, (nest, position, at)) in zip(axes.flat, panels.items(), strict=False):
+        _draw(axis, graph.parents, _loops(nest, position, at), size=16)
+        axis.set_title(title, fontsize="small")
+        annotations += [loop.annotation for loop in nest.loops]
+    _legend(figure, annotations)
     figure.tight_layout()
     return figure
 
@@ -97,7 +138,7 @@ def task_panels(rows: Mapping[str, Sequence[tuple[LoopNest, int, str]]], title: 
             axis.axis("off")
         line[0].text(-0.12, 0.5, name, transform=line[0].transAxes, ha="right", va="center", fontsize="small")
         for axis, (nest, position, text) in zip(line, samples, strict=False):
-            _draw(axis, nest, position, _places(nest), size=22)
+            _draw(axis, _parents(nest), _loops(nest, position), size=22)
             axis.text(0.5, -0.02, text, transform=axis.transAxes, ha="center", va="top", fontsize="x-small")
     figure.suptitle(title, x=0.02, ha="left", fontsize="medium")
     _legend(figure, [loop.annotation for samples in rows.values() for nest, _, _ in samples for loop in nest.loops])
@@ -165,9 +206,7 @@ def _colour(annotation: str) -> str:
 
 def _lines(nest: LoopNest, position: int) -> list[tuple[int, str, str | None]]:
     """Depth, text and annotation (None of a statement) of every line."""
-    children: dict[int, list[int]] = {}
-    for place, loop in enumerate(nest.loops):
-        children.setdefault(loop.parent, []).append(place)
+    children = _inside(_parents(nest))
     inside: dict[int, list[Statement]] = {}
     for statement in nest.statements:
         inside.setdefault(statement.loop, []).append(statement)
@@ -203,32 +242,53 @@ def _assignment(statement: Statement) -> str:
     return f"{store} = {' , '.join(loads) or '0'}"
 
 
-def _places(nest: LoopNest) -> list[tuple[float, int]]:
+def _places(parents: Sequence[int]) -> list[tuple[float, int]]:
     """Column and row of every loop: leaves stand side by side in the program's order, others above the middle of what is inside; the root is row 0."""
-    children: dict[int, list[int]] = {}
-    for place, loop in enumerate(nest.loops):
-        children.setdefault(loop.parent, []).append(place)
-    columns, leaves = [0.0] * len(nest.loops), 0
-    for place in range(len(nest.loops)):
-        if place not in children:
+    inside = _inside(parents)
+    columns, leaves, rows = [0.0] * len(parents), 0, [0] * len(parents)
+    for place, parent in enumerate(parents):
+        rows[place] = 1 + (rows[parent] if parent >= 0 else 0)
+        if place not in inside:
             columns[place], leaves = float(leaves), leaves + 1
-    for place in reversed(range(len(nest.loops))):
-        if place in children:
-            columns[place] = float(np.mean([columns[child] for child in children[place]]))
-    return [(column, len(path)) for column, path in zip(columns, nest.paths, strict=True)]
+    for place in reversed(range(len(parents))):
+        if place in inside:
+            columns[place] = float(np.mean([columns[child] for child in inside[place]]))
+    return list(zip(columns, rows, strict=True))
 
 
-def _draw(axis: Axes, nest: LoopNest, position: int, places: Sequence[tuple[float, int]], size: float) -> None:
-    roots = [places[place][0] for place, loop in enumerate(nest.loops) if loop.parent == -1]
-    root = (float(np.mean(roots)), 0)
-    for loop, (x, y) in zip(nest.loops, places, strict=True):
-        above = places[loop.parent] if loop.parent >= 0 else root
-        axis.plot([above[0], x], [-above[1], -y], color="0.7", linewidth=0.8, zorder=1)
-        area = size * (0.35 + 0.2 * np.log2(_at(loop.extent, position)))
-        axis.scatter([x], [-y], s=area, color=_colour(loop.annotation), edgecolor="white", linewidth=0.5, zorder=2)
+def _inside(parents: Sequence[int]) -> dict[int, list[int]]:
+    """The loops directly in each loop, and at -1 those that are in none."""
+    found: dict[int, list[int]] = {}
+    for place, parent in enumerate(parents):
+        found.setdefault(parent, []).append(place)
+    return found
+
+
+def _draw(axis: Axes, parents: Sequence[int], loops: Mapping[int, tuple[int, str]], size: float) -> list[tuple[float, int]]:
+    """Draw a root and loops, of those that are there (iterations and annotation) a circle, of others a small empty one. Gives column and row of each."""
+    places = _places(parents)
+    root = (float(np.mean([places[place][0] for place, parent in enumerate(parents) if parent == -1])), 0)
+    ends = [[(x, -y) for x, y in (places[parent] if parent >= 0 else root, place)] for place, parent in zip(places, parents, strict=True)]
+    axis.add_collection(LineCollection(ends, colors=["0.7" if place in loops else "0.88" for place in range(len(parents))], linewidths=0.8, zorder=1))
+    (x, y), empty = np.array([places[place] for place in loops]).T, np.array([place for number, place in enumerate(places) if number not in loops])
+    areas = [size * (0.35 + 0.2 * np.log2(extent)) for extent, _ in loops.values()]
+    colours = [_colour(annotation) for _, annotation in loops.values()]
+    axis.scatter(x, -y, s=areas, c=colours, edgecolor="white", linewidth=0.5, zorder=2)
+    if len(empty):
+        axis.scatter(empty[:, 0], -empty[:, 1], s=0.35 * size, facecolor="white", edgecolor="0.75", linewidth=0.7, zorder=2)
     axis.scatter([root[0]], [0], s=size, color="black", zorder=2)
     axis.margins(0.08)
     axis.axis("off")
+    return places
+
+
+def _loops(nest: LoopNest, position: int, at: Mapping[str, int] | None = None) -> dict[int, tuple[int, str]]:
+    """Iterations and annotation of each loop of a configuration, by its position in the nest or in `at`."""
+    return {at[loop.name] if at else place: (_at(loop.extent, position), loop.annotation) for place, loop in enumerate(nest.loops)}
+
+
+def _parents(nest: LoopNest) -> list[int]:
+    return [loop.parent for loop in nest.loops]
 
 
 def _legend(figure: Figure, annotations: Sequence[str]) -> None:
