@@ -126,6 +126,18 @@ def test_a_layer_of_which_nothing_ran_and_one_too_small_to_audit(measured: Datas
     assert np.isnan(convolutions.speeds(failed)).all()
 
 
+def test_recorded_configurations_are_those_of_the_workload_and_the_space(measured: Dataset) -> None:
+    other = replace(measured, name="other", kernel=kernel("depthwise_conv2d"))
+    found = convolutions.recorded([other, measured], SECOND, CPU)
+    rows = measured.frame.iloc[80:]
+    assert found["index"].tolist() == rows[rows["status"] == "ok"].sort_values("time_s")["index"].tolist()
+    assert set(found["data_set"]) == {measured.name}
+    assert found["speed"].is_monotonic_decreasing
+    for nothing in (convolutions.recorded([measured], SECOND, "workbench-gpu"), convolutions.recorded([], SECOND, CPU)):
+        assert len(nothing) == 0
+        assert list(nothing) == list(found)
+
+
 def test_convolutions_have_names_in_print() -> None:
     assert convolutions.name_of(layer("vgg-16", 4).workload) == "vgg-16 4"
     third = [workload for workload in training_kernels() if workload.kernel == "conv1d"][2]

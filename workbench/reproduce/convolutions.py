@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workbench.audit import audit
-from workbench.data.columns import config_of, workload_of
+from workbench.data.columns import config_of, workload_columns, workload_of
 from workbench.data.datasets import Dataset
 from workbench.kernels import kernel
 from workbench.kernels.networks import network, networks, training_kernels
@@ -20,7 +20,7 @@ from workbench.measure.drift import drift_of_times
 from workbench.reproduce.own import measuring_s
 from workbench.schema import Workload
 
-__all__ = ["first_layers", "layer_table", "layers", "name_of", "speeds"]
+__all__ = ["first_layers", "layer_table", "layers", "name_of", "recorded", "speeds"]
 
 
 def name_of(workload: Workload) -> str:
@@ -88,6 +88,24 @@ def layer_table(dataset: Dataset, seed: int = 0) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(table)
+
+
+def recorded(sets: Sequence[Dataset], workload: Workload, space: str) -> pd.DataFrame:
+    """What data sets have of one convolution in one space, the fastest first.
+
+    Returns:
+        A row a configuration with a time: data_set, index, time_s, speed (GFLOP/s).
+    """
+    parts = []
+    for dataset in sets:
+        if dataset.kernel.name != workload.kernel:
+            continue
+        columns = workload_columns(workload)
+        rows = dataset.valid
+        rows = rows[(rows[list(columns)] == pd.Series(columns)).all(axis=1) & (rows["space"] == space)]
+        parts.append(pd.DataFrame({"data_set": dataset.name, "index": rows["index"].astype("Int64"), "time_s": rows["time_s"], "speed": speeds(rows)}))
+    found = pd.concat(parts) if parts else pd.DataFrame(columns=["data_set", "index", "time_s", "speed"])
+    return found.sort_values("time_s", ignore_index=True)
 
 
 def _levels(speed: NDArray[np.float64]) -> Mapping[str, float]:
