@@ -38,7 +38,7 @@ def test_a_profile_adds_to_the_parameters_or_replaces_them(tmp_path: Path) -> No
 
 def test_selection() -> None:
     manifest = load_manifest()
-    assert [task.name for task in manifest.select(["nnc-mape", "explore-*"])] == ["nnc-mape", "explore-dataset-audit"]
+    assert [task.name for task in manifest.select(["nnc-mape", "explore-*"])] == ["nnc-mape", "explore-dataset-audit", "explore-search-space"]
     assert len(manifest.select()) == len(manifest.tasks)
     with pytest.raises(UsageError, match=r"no task 'nnc-map'.*nnc-mape"):
         manifest.select(["nnc-map"])
