@@ -95,6 +95,19 @@ def test_columns_are_the_same_for_all() -> None:
     assert curves.of([]).shape == (0, 480)
 
 
+def test_a_stream_gives_all() -> None:
+    curves = CurveVectors(kernel("conv1d"), of("conv1d"), "workbench-cpu")
+    indices = curves.kernel.space(curves.workload, curves.space).sample(500, 1)
+    whole, seen = curves.of(indices), []
+    for places, piece in curves.stream(indices, rows=60):
+        assert 0 < len(places) == len(piece) <= 60
+        np.testing.assert_array_equal(piece, whole[places])
+        seen += places.tolist()
+    assert sorted(seen) == list(range(500))
+
+
 def test_what_has_no_curves() -> None:
+    with pytest.raises(UsageError, match="at least one row, not -1"):
+        next(CurveVectors(kernel("conv2d"), of("conv2d"), "workbench-gpu").stream([0], rows=-1))
     with pytest.raises(UsageError, match="the space 'autotvm' of kernel 'conv2d' have no loop nests"):
         CurveVectors(kernel("conv2d"), of("conv2d"), "autotvm")

@@ -14,6 +14,7 @@ their names; here they come from loop context vectors, in the order sums, data, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,17 +79,27 @@ class CurveVectors:
         """Curve features of configurations `indices` [n]: [n, 480], float32. Raises SpaceError for an index that is not in the space."""
         given = np.asarray(indices)
         found = np.empty((len(given), len(self.columns)), dtype=np.float32)
-        for places, structure, features in self._graphs.stream(given, _ROWS):
-            around = self._around[structure]
-            topdown = _Points(features[:, around, COLUMNS.index("topdown")])
-            samples = np.empty((len(places), len(BUFFERS), len(CURVES), SAMPLES, 2), dtype=np.float32)
+        for places, features in self.stream(given):
+            found[places] = features
+        return found
+
+    def stream(self, indices: ArrayLike, rows: int = _ROWS) -> Iterator[tuple[NDArray[np.intp], _Floats]]:
+        """The same in pieces of at most `rows`: places in `indices` [m], and features [m, 480] in an array that is written anew for the next piece.
+
+        Raises:
+            UsageError: `rows` is not positive.
+            SpaceError: an index that is not in the space.
+        """
+        samples = np.empty((max(rows, 0), len(BUFFERS), len(CURVES), SAMPLES, 2), dtype=np.float32)
+        for places, structure, vectors in self._graphs.stream(indices, rows):
+            around, m = self._around[structure], len(places)
+            topdown = _Points(vectors[:, around, COLUMNS.index("topdown")])
             for b, buffer in enumerate(BUFFERS):
-                count, reuse = (_Points(features[:, around, COLUMNS.index(f"update.{buffer}.{number}")]) for number in ("count", "reuse"))
+                count, reuse = (_Points(vectors[:, around, COLUMNS.index(f"update.{buffer}.{number}")]) for number in ("count", "reuse"))
                 points = {"count": count, "reuse": reuse, "topdown": topdown}
                 for c, (x, y) in enumerate(CURVES):
-                    points[x].sample(points[y], samples[:, b, c])
-            found[places] = samples.reshape(len(places), -1)
-        return found
+                    points[x].sample(points[y], samples[:m, b, c])
+            yield places, samples[:m].reshape(m, -1)
 
 
 class _Points:
@@ -102,9 +113,11 @@ class _Points:
     @cached_property
     def _last(self) -> NDArray[np.int64]:
         # Position, in all values one after the other, of the last point that is not beyond each x. A point counts from the next whole x on.
-        begins = np.minimum(np.ceil(self._values.T - np.float32(_SLACK)), SAMPLES).astype(np.uint8)
-        last = (begins[:, :, None] <= np.arange(SAMPLES, dtype=np.uint8)).sum(axis=0, dtype=np.uint8) - 1
-        return last + self._values.shape[1] * np.arange(len(last))[:, None]
+        count, points = self._values.shape
+        begins = np.minimum(np.ceil(self._values - np.float32(_SLACK)), SAMPLES).astype(np.int64) + (SAMPLES + 1) * np.arange(count)[:, None]
+        begun = np.bincount(begins.ravel(), minlength=(SAMPLES + 1) * count).reshape(count, SAMPLES + 1)[:, :SAMPLES]
+        last: NDArray[np.int64] = begun.cumsum(axis=1) + (points * np.arange(count) - 1)[:, None]
+        return last
 
     @cached_property
     def _after(self) -> _Floats:
