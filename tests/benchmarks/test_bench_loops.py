@@ -1,4 +1,4 @@
-"""Loop context vectors of 100,000 configurations, from their indices; beside them TVM's own features, which look at a schedule."""
+"""Loop context vectors and super-graphs of 100,000 configurations, from their indices; beside them TVM's own features, which look at a schedule."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from workbench.features.loops import LoopVectors
+from workbench.features.supergraph import SuperGraphs
 from workbench.kernels import kernel
 from workbench.kernels.networks import layer
 from workbench.schema import Workload
@@ -50,11 +51,13 @@ def per_store(workload: Workload, space: str, indices: list[int]) -> tuple[float
     return (scheduled - start) / n, (between - before) / n, (after - between) / n, features[0].numpy().shape
 
 
+@pytest.mark.parametrize("kind", [LoopVectors, SuperGraphs])
 @pytest.mark.parametrize("space", ["workbench-gpu", "workbench-cpu"])
-def test_vectors_of_a_layer_of_resnet(benchmark: Any, space: str) -> None:
+def test_vectors_of_a_layer_of_resnet(benchmark: Any, space: str, kind: type[LoopVectors | SuperGraphs]) -> None:
     """Layer 2 of ResNet-18: 64 channels of 56 x 56, filters of 3 x 3."""
     workload = layer("resnet-18", 2).workload
-    vectors = LoopVectors(kernel("conv2d"), workload, space)
+    vectors = kind(kernel("conv2d"), workload, space)
+    nodes, columns = next(vectors.stream([0]))[2].shape[1:]
     indices = kernel("conv2d").space(workload, space).sample(COUNT, 0)
 
     def all_pieces() -> tuple[float, int]:
@@ -77,8 +80,8 @@ def test_vectors_of_a_layer_of_resnet(benchmark: Any, space: str) -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), quiet) as pool:
         schedule, features, nest, shape = pool.submit(per_store, workload, space, [int(i) for i in indices[:SCHEDULES]]).result()
     benchmark.extra_info |= {
-        "nodes": len(vectors.nodes),
-        "columns": len(vectors.columns),
+        "nodes": nodes,
+        "columns": columns,
         "us": round(ours * 1e6, 3),
         "per_store_us": round(features * 1e6, 1),
         "reading_tir_us": round(nest * 1e6, 1),
@@ -86,7 +89,7 @@ def test_vectors_of_a_layer_of_resnet(benchmark: Any, space: str) -> None:
         "times_faster_than_per_store": round(features / ours),
     }
     print(
-        f"\n{space}: {len(vectors.nodes)} x {len(vectors.columns)} numbers in {ours * 1e6:.2f} us; of a schedule, which takes {schedule * 1e3:.1f} ms to make, "
+        f"\n{kind.__name__}, {space}: {nodes} x {columns} numbers in {ours * 1e6:.2f} us; of a schedule, which takes {schedule * 1e3:.1f} ms to make, "
         f"PerStoreFeature {shape} {features * 1e3:.2f} ms ({features / ours:.0f}x), the nest read off TIR {nest * 1e3:.1f} ms"
     )
     assert np.median(cpu) < 1
