@@ -12,7 +12,8 @@ NETS = [SmallNet(4, 3), SmallNet(1, 1), SmallNet(3, 2, 4), SmallNet(5, 6, 1)]
 def test_jacobian_equals_torch_func(net: SmallNet) -> None:
     g = torch.Generator().manual_seed(2)
     theta, z = net.initial(3, g), torch.randn(3, 11, net.inputs, generator=g, dtype=torch.float64)
-    out, jacobian = net.value_and_jacobian(theta, z)
+    out, *made = net.forward(theta, z.mT)
+    jacobian = net.jacobian(theta, z.mT, *made).mT
     expected = torch.func.vmap(torch.func.jacrev(lambda t, u: net.value(t[None], u[None])[0]))(theta, z)
     torch.testing.assert_close(jacobian, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(out, net.value(theta, z), rtol=1e-14, atol=1e-14)
@@ -97,6 +98,18 @@ def test_a_problem_does_not_depend_on_its_batch_and_seeds_repeat() -> None:
         torch.testing.assert_close(net.value(alone.theta, z[i : i + 1])[0], net.value(together.theta, z)[i], rtol=1e-6, atol=1e-6)
     other = fit_evidence(net, z, y, restarts=2, steps=20, seed=1)
     assert not torch.equal(other.theta, together.theta)
+
+
+def test_a_fit_alone_that_a_step_does_not_move() -> None:
+    """A step that one fit refuses moves none where it is alone, and the others where there are more."""
+    cases = [noisy(seed) for seed in (10, 12, 13)]
+    z, y = torch.cat([c[0] for c in cases]), torch.cat([c[1] for c in cases])
+    net = SmallNet(3, 2, 2)
+    together = fit_evidence(net, z, y, restarts=1, steps=60)
+    for i in range(3):
+        alone = fit_evidence(net, z[i : i + 1], y[i : i + 1], restarts=1, steps=60)
+        torch.testing.assert_close(alone.score[0], together.score[i], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(net.value(alone.theta, z[i : i + 1])[0], net.value(together.theta, z)[i], rtol=1e-6, atol=1e-6)
 
 
 def test_evidence_prunes_an_input_that_says_nothing() -> None:

@@ -36,7 +36,10 @@ class SmallNet:
         return self.hidden * (self.inputs + 2) + (self.terms * (self.inputs + 1) if self.terms else 1)
 
     def split(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Views of theta [B, p]: W [B, h, d], a [B, h], w [B, h], P [B, K, d], p [B, K] (P is empty and p [B, 1] the bias when there are no terms)."""
+        """Views of theta [B, p]: W [B, h, d], a [B, h], w [B, h], P [B, K, d], p [B, K] (P is empty and p [B, 1] the bias when there are no terms).
+
+        Of derivatives by them [B, p, n] the same, with n at the end.
+        """
         d, h, k = self.inputs, self.hidden, self.terms
         sizes = [h * d, h, h, k * d, k or 1]
         w1, a, w2, p1, p0 = theta.split(sizes, 1)
@@ -44,27 +47,32 @@ class SmallNet:
 
     def value(self, theta: Tensor, z: Tensor) -> Tensor:
         """Outputs [B, n] for parameters theta [B, p] and inputs z [B, n, d]."""
-        w1, a, w2, p1, p0 = self.split(theta)
-        out = (torch.tanh(torch.baddbmm(a[:, None], z, w1.mT)) @ w2[:, :, None])[:, :, 0]
-        return out + (torch.logsumexp(torch.baddbmm(p0[:, None], z, p1.mT), 2) if self.terms else p0)
+        return self.forward(theta, z.mT)[0]
 
-    def value_and_jacobian(self, theta: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs [B, n] and their derivatives by the parameters [B, n, p]."""
+    def forward(self, theta: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs [B, n] for inputs z [B, d, n], with what `jacobian` needs of their making: tanh units [B, h, n] and linear terms [B, K, n]."""
         w1, a, w2, p1, p0 = self.split(theta)
-        b, n, _ = z.shape
-        act = torch.tanh(torch.baddbmm(a[:, None], z, w1.mT))
-        slope = (1 - act * act) * w2[:, None]
-        parts = [(slope[..., None] * z[:, :, None]).reshape(b, n, -1), slope, act]
-        out = (act @ w2[:, :, None])[:, :, 0]
+        units = torch.baddbmm(a[..., None], w1, z).tanh_()
+        out = (w2[:, None] @ units)[:, 0]
+        if not self.terms:
+            return out + p0, units, p1[..., None]
+        linear = torch.baddbmm(p0[..., None], p1, z)
+        return out + torch.logsumexp(linear, 1), units, linear
+
+    def jacobian(self, theta: Tensor, z: Tensor, units: Tensor, linear: Tensor) -> Tensor:
+        """Derivatives [B, p, n] of the outputs by the parameters, from what `forward` has made of the same theta and z."""
+        jacobian = z.new_empty(len(theta), self.n_parameters, z.shape[2])
+        # Each part is computed in its place.
+        w1, a, w2, p1, p0 = self.split(jacobian)
+        w2.copy_(units)
+        torch.mul(1 - units * units, self.split(theta)[2][..., None], out=a)
+        torch.mul(a[:, :, None], z[:, None], out=w1)
         if self.terms:
-            linear = torch.baddbmm(p0[:, None], z, p1.mT)
-            share = torch.softmax(linear, 2)
-            parts += [(share[..., None] * z[:, :, None]).reshape(b, n, -1), share]
-            out = out + torch.logsumexp(linear, 2)
+            p0.copy_(torch.softmax(linear, 1))
+            torch.mul(p0[:, :, None], z[:, None], out=p1)
         else:
-            parts.append(torch.ones(b, n, 1, dtype=z.dtype))
-            out = out + p0
-        return out, torch.cat(parts, 2)
+            p0.fill_(1)
+        return jacobian
 
     def initial(self, batch: int, generator: torch.Generator) -> Tensor:
         """Random starting parameters [batch, p]."""
@@ -104,6 +112,7 @@ def _student_weights(residual: Tensor, nu: float) -> Tensor:
     return (nu + 1) / (nu + (residual / scale) ** 2)
 
 
+@torch.inference_mode()
 def fit_evidence(
     net: SmallNet,
     z: Tensor,
@@ -133,7 +142,7 @@ def fit_evidence(
     problems = z.shape[0]
     z, y = z.double(), y.double()
     weight = torch.ones_like(y) if weight is None else weight.double()
-    zb, yb, wb = (t.repeat_interleave(restarts, 0) for t in (z, y, weight))
+    zb, yb, wb = (t.repeat_interleave(restarts, 0) for t in (z.mT.contiguous(), y, weight))
     batch = problems * restarts
     # Every problem starts from the same points: its result does not depend on what else is in the batch.
     theta = net.initial(restarts, torch.Generator().manual_seed(seed)).repeat(problems, 1)
@@ -143,57 +152,73 @@ def fit_evidence(
     alpha = torch.full((batch, member.shape[1]), 0.01, dtype=torch.float64)
     beta = torch.ones(batch, dtype=torch.float64)
     damping = torch.full((batch,), 0.1, dtype=torch.float64)
-    out, jac = net.value_and_jacobian(theta, zb)
-    res = out - yb
     gamma = size.expand(batch, -1)
+    rows = wb.clone()
+    # J diag(rows) J^T and J diag(rows) res of every fit.
+    gram = wb.new_empty(batch, theta.shape[1], theta.shape[1])
+    pull = torch.empty_like(theta)
 
-    def hessian(jacobian: Tensor, w: Tensor) -> Tensor:
-        h = jacobian.mT @ (jacobian * (beta[:, None] * w)[..., None])
+    def objective(r: Tensor, t: Tensor) -> Tensor:
+        return beta * (rows * r * r).sum(1) + (alpha @ member.T * t * t).sum(1)
+
+    def take_products() -> None:
+        weighted = jac * rows[moved, None]
+        gram[moved] = weighted @ jac.mT
+        pull[moved] = (res[moved, None] @ weighted.mT)[:, 0]
+
+    def hessian() -> Tensor:
+        h = beta[:, None, None] * gram
         h.diagonal(dim1=1, dim2=2).add_(alpha @ member.T)
         return h
 
-    def objective(r: Tensor, t: Tensor, w: Tensor) -> Tensor:
-        return beta * (w * r * r).sum(1) + (alpha @ member.T * t * t).sum(1)
-
-    rows = wb
+    # A step moves some two fits of three. Only they have another Jacobian, other weights of their rows and other products than before.
+    moved = torch.arange(batch)
+    out, *made = net.forward(theta, zb)
+    res = out - yb
+    jac = net.jacobian(theta, zb, *made)
     for step in range(steps):
         if nu is not None and step >= robust_from:
-            rows = wb * _student_weights(res, nu)
-        h = hessian(jac, rows)
-        gradient = beta[:, None] * (jac.mT @ (rows * res)[..., None])[..., 0] + alpha @ member.T * theta
-        before = objective(res, theta, rows)
+            if step == robust_from:  # all rows are weighted anew
+                moved = torch.arange(batch)
+                jac = net.jacobian(theta, zb, *net.forward(theta, zb)[1:])
+            rows[moved] = wb[moved] * _student_weights(res[moved], nu)
+        take_products()
+        h = hessian()
+        gradient = beta[:, None] * pull + alpha @ member.T * theta
+        before = objective(res, theta)
         diagonal = h.diagonal(dim1=1, dim2=2)
         diagonal.add_(damping[:, None] * (diagonal + 1e-6) + 1e-9)
         factor, _ = torch.linalg.cholesky_ex(h)
         trial = theta - torch.cholesky_solve(gradient[..., None], factor)[..., 0]
-        out, trial_jac = net.value_and_jacobian(trial, zb)
+        out, *made = net.forward(trial, zb)
         trial_res = out - yb
-        after = objective(trial_res, trial, rows)
+        after = objective(trial_res, trial)
         better = (after < before) & torch.isfinite(after)
         theta = torch.where(better[:, None], trial, theta)
-        jac = torch.where(better[:, None, None], trial_jac, jac)
         res = torch.where(better[:, None], trial_res, res)
         damping = torch.where(better, (damping * 0.4).clamp_min(1e-8), (damping * 4).clamp_max(1e6))
+        moved = better.nonzero()[:, 0]
+        jac = net.jacobian(theta[moved], zb[moved], *(part[moved] for part in made))
         if evidence and step >= 10 and step % 2 == 0:
-            covariance = _inverse(hessian(jac, rows))
-            gamma = (size - alpha * (covariance.diagonal(dim1=1, dim2=2) @ member)).clamp_min(1e-3)
+            take_products()
+            gamma = (size - alpha * (_inverse_diagonal(hessian()) @ member)).clamp_min(1e-3)
             alpha = (gamma / (theta**2 @ member + 1e-8)).clamp(1e-4, 1e6)
             spread = (rows * res * res).sum(1) + 1e-9
             beta = ((rows.sum(1) - gamma.sum(1) - free).clamp_min(20) / spread).clamp(1e-2, 1e6)
-    h = hessian(jac, rows)
+    take_products()
     precision = alpha @ member.T
     log_prior = torch.where(precision > 0, precision.clamp_min(1e-12).log(), 0).sum(1)
-    laplace = 0.5 * (-objective(res, theta, rows) + rows.sum(1) * beta.log() + log_prior - torch.linalg.slogdet(h)[1])
-    score = laplace if evidence else -objective(res, theta, rows)
+    laplace = 0.5 * (-objective(res, theta) + rows.sum(1) * beta.log() + log_prior - torch.linalg.slogdet(hessian())[1])
+    score = laplace if evidence else -objective(res, theta)
     score = torch.where(torch.isfinite(score), score, -torch.inf).view(problems, restarts)
     best = score.argmax(1) + torch.arange(problems) * restarts
     return EvidenceFit(theta[best], score, beta[best].rsqrt(), gamma.sum(1)[best] + free)
 
 
-def _inverse(matrix: Tensor) -> Tensor:
-    """Inverse of symmetric positive definite matrices [B, p, p]; a hair of jitter keeps a near-singular one from stopping the batch."""
-    jitter = 1e-9 * torch.eye(matrix.shape[1], dtype=matrix.dtype)
-    factor, info = torch.linalg.cholesky_ex(matrix + jitter)
+def _inverse_diagonal(matrix: Tensor) -> Tensor:
+    """Diagonal [B, p] of the inverse of symmetric positive definite matrices [B, p, p]; a hair of jitter keeps a near-singular one from stopping the batch."""
+    identity = torch.eye(matrix.shape[1], dtype=matrix.dtype)
+    factor, info = torch.linalg.cholesky_ex(matrix + 1e-9 * identity)
     if bool((info > 0).any()):
-        return torch.linalg.pinv(matrix + jitter, hermitian=True)
-    return torch.cholesky_inverse(factor)
+        return torch.linalg.pinv(matrix + 1e-9 * identity, hermitian=True).diagonal(dim1=1, dim2=2)
+    return torch.linalg.solve_triangular(factor, identity, upper=False).square_().sum(1)
