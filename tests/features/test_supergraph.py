@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from workbench.errors import SpaceError, UsageError
 from workbench.features.graph import ast_graph, to_dgl
-from workbench.features.loops import HEAD, TOUCH, context_vectors, touched
+from workbench.features.loops import HEAD, TOUCH, LoopVectors, context_vectors, touched
 from workbench.features.supergraph import COLUMNS, SUPERGRAPH, SuperGraphs, slots, touches
 from workbench.kernels import kernel
 from workbench.loopnest import Access, Buffer, Loop, LoopNest, NestBatch, Statement
@@ -88,6 +88,22 @@ def test_any_workload_goes_there_and_back(data: st.DataObject) -> None:
     workload = of(name, **drawn, **filters, co=channels)
     size = kernel(name).space(workload, space).size
     check_round_trip(workload, space, np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=8))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "space"),
+    [(LoopVectors, "conv2d_transpose", "workbench-gpu"), (SuperGraphs, "conv1d", "workbench-cpu"), (SuperGraphs, "conv2d", "workbench-gpu")],
+)
+def test_logarithms(kind: type[LoopVectors | SuperGraphs], name: str, space: str) -> None:
+    """A transposed convolution has strides below 0."""
+    workload = of(name, n=1, ci=2, co=2)
+    # More than one chunk of the smallest.
+    indices = np.arange(4_200 if name == "conv1d" else 600) % kernel(name).space(workload, space).size
+    plain, logarithms = kind(kernel(name), workload, space), kind(kernel(name), workload, space, logarithms=True)
+    for (places, _, numbers), (again, _, found) in zip(plain.stream(indices, 500), logarithms.stream(indices, 500), strict=True):
+        np.testing.assert_array_equal(places, again)
+        assert numbers.min() < 0
+        np.testing.assert_allclose(found, np.sign(numbers) * np.log2(1 + np.abs(numbers)), rtol=1e-6)
 
 
 def test_the_super_graph_is_a_union() -> None:

@@ -38,6 +38,7 @@ HEAD = (*_PRODUCTS, *ANNOTATIONS, *_ARITHMETIC)
 TOUCH = ("stride", "mod", "count", "reuse", "thread_count", "thread_reuse")
 # Configurations whose nests are made at once, and whose vectors are given out at once: numbers of the one and vectors of the other fit into a cache.
 _CHUNK, _ROWS = 4096, 512
+_BLOCK = 16  # rows of numbers whose logarithms are taken at once
 
 
 def context_vectors(nests: NestBatch) -> _Floats:
@@ -86,7 +87,13 @@ def _by_name(nests: NestBatch) -> Layout:
 
 
 def stream(
-    kernel: Kernel, workload: Workload, space: str | None, indices: ArrayLike, layout: Callable[[LoopNest], Layout], rows: int = _ROWS
+    kernel: Kernel,
+    workload: Workload,
+    space: str | None,
+    indices: ArrayLike,
+    layout: Callable[[LoopNest], Layout],
+    rows: int = _ROWS,
+    logarithms: bool = False,
 ) -> Iterator[tuple[NDArray[np.intp], int, _Floats]]:
     """Vectors in pieces that fit into the cache, as `LoopVectors.stream` gives them, in a layout of one's own, which may differ with the structure."""
     if rows < 1:
@@ -97,7 +104,7 @@ def stream(
         nests = kernel.loop_nest(workload, given[start : start + _CHUNK], space)
         for structure, (places, nest) in enumerate(nests.parts):
             if structure not in tables:
-                tables[structure] = _Table(nest, layout(nest), min(len(given), _CHUNK), rows)
+                tables[structure] = _Table(nest, layout(nest), min(len(given), _CHUNK), rows, logarithms)
             tables[structure].fill(nest)
             for first in range(0, nest.batch, rows):
                 piece = places[first : first + rows]
@@ -110,6 +117,7 @@ class LoopVectors:
 
     Args:
         kernel, workload, space: whose; the name of the space may be None for the kernel's first.
+        logarithms: whether each number x is sign(x) log2(1 + |x|), which is what AutoTVM's models see; 0 and 1 stay.
 
     Raises:
         UsageError: the space is not there, or has no loop nests.
@@ -118,6 +126,7 @@ class LoopVectors:
     kernel: Kernel
     workload: Workload
     space: str | None = None
+    logarithms: bool = False
 
     def __post_init__(self) -> None:
         self._empty  # noqa: B018 what cannot be is said now
@@ -160,14 +169,14 @@ class LoopVectors:
             SpaceError: an index that is not in the space.
         """
         layout = _by_name(self._empty)
-        return stream(self.kernel, self.workload, self.space, indices, lambda _: layout, rows)
+        return stream(self.kernel, self.workload, self.space, indices, lambda _: layout, rows, self.logarithms)
 
 
 class _Table:
     # The numbers of a structure that are not the same zero for all, each a row over the configurations; what no knob changes is written once. Vectors are
     # copied from it in pieces: going through a table this way round is many times faster than writing one number of each vector after the other.
 
-    def __init__(self, nest: LoopNest, layout: Layout, size: int, rows: int = _ROWS) -> None:
+    def __init__(self, nest: LoopNest, layout: Layout, size: int, rows: int = _ROWS, logarithms: bool = False) -> None:
         self._written = False
         self._size = 0
         self._runs: list[tuple[int, int, int, int]] = []  # node, first and last column, first row
@@ -189,12 +198,16 @@ class _Table:
                 self._row[loop, column] = len(self._row)
         # A row more than a power of two apart, so that the same configurations of all rows do not fall into one set of the cache.
         self._numbers = np.zeros((len(self._row), size + 16), dtype=np.float32)
+        # What is given out: the numbers themselves, which products are made of, or others.
+        self._given = np.zeros_like(self._numbers) if logarithms else self._numbers
+        if logarithms:
+            _logarithms(self._out, self._out)
 
     def rows(self, first: int, count: int) -> _Floats:
         # Vectors of some of the configurations that the table was filled with.
         out = self._out[:count]
         for node, start, end, row in self._runs:
-            out[:, node, start:end] = self._numbers[row : row + end - start, first : first + count].T
+            out[:, node, start:end] = self._given[row : row + end - start, first : first + count].T
         return out
 
     def fill(self, nest: LoopNest) -> None:
@@ -223,6 +236,9 @@ class _Table:
                     self._touch(nest, path, again, extents, access, self._place[f"{statement.name}.{access.buffer}"])
         for loop, product in enumerate(inner):
             self._write(loop, _BOTTOMUP, -1.0 if product is None else product)
+        if self._given is not self._numbers:
+            for row in range(0, len(self._numbers), _BLOCK):
+                _logarithms(self._numbers[row : row + _BLOCK, : self._size], self._given[row : row + _BLOCK, : self._size])
         self._written = True
 
     def _touch(self, nest: LoopNest, path: tuple[int, ...], again: list[bool], extents: list[Any], access: Access, column: int) -> None:
@@ -254,6 +270,12 @@ class _Table:
             return self._write(loop, column, left * right)
         row: _Floats = self._numbers[self._row[loop, column]][: self._size]
         return np.multiply(left, right, out=row)
+
+
+def _logarithms(numbers: _Floats, into: _Floats) -> None:
+    found = np.abs(numbers)
+    found += 1
+    np.copysign(np.log2(found, out=found), numbers, out=into)
 
 
 def _floats(number: Number) -> Any:

@@ -128,6 +128,7 @@ class SuperGraphs:
 
     Args:
         kernel, workload, space: whose; the name of the space may be None for the kernel's first.
+        logarithms: whether each number x is sign(x) log2(1 + |x|), which is what AutoTVM's models see; 0 and 1 stay.
 
     Raises:
         UsageError: the space is not there, has no loop nests, or has some that do not fit into the super-graph.
@@ -136,6 +137,7 @@ class SuperGraphs:
     kernel: Kernel
     workload: Workload
     space: str | None = None
+    logarithms: bool = False
 
     def __post_init__(self) -> None:
         self.present  # noqa: B018 what cannot be is said now
@@ -188,7 +190,7 @@ class SuperGraphs:
             UsageError: `rows` is not positive.
             SpaceError: an index that is not in the space.
         """
-        return stream(self.kernel, self.workload, self.space, indices, self._layout, rows)
+        return stream(self.kernel, self.workload, self.space, indices, self._layout, rows, self.logarithms)
 
     def _layout(self, nest: LoopNest) -> Layout:
         return Layout(slots(nest), self._places, (len(SUPERGRAPH.loops), len(_TOUCHES)))
