@@ -134,3 +134,17 @@ def test_a_run_depends_on_the_files_of_our_own_sets(root: Path) -> None:
     assert run_key(root, "none.ipynb", {}, names) != key
     header.write_text("not toml")
     assert run_key(root, "none.ipynb", {}, names) != key
+
+
+def test_sets_are_found_by_kernel_device_and_pattern(root: Path) -> None:
+    assert own.measured_sets(("mm", "mv")) == []
+    write_matrix(root, "matrix-cpu-laptop-mm-eigen", "mm", rows=5)
+    write_matrix(root, "matrix-cpu-laptop-mv-eigen", "mv", rows=5)
+    write_matrix(root, "gpu-server-mm-global", "mm", rows=5)
+    header = root / "data" / "raw" / "gpu-server-mm-global" / "dataset.toml"
+    header.write_text(header.read_text().replace('kind = "cpu"', 'kind = "gpu"'))
+    assert own.measured_sets(("mm", "mv")) == ["gpu-server-mm-global", "matrix-cpu-laptop-mm-eigen", "matrix-cpu-laptop-mv-eigen"]
+    assert own.measured_sets(("mm",), kind="cpu") == ["matrix-cpu-laptop-mm-eigen"]
+    assert own.measured_sets(("mm", "mv"), kind="gpu") == ["gpu-server-mm-global"]
+    assert own.measured_sets(("mm", "mv"), ("*-mv-*", "matrix-cpu-other-*")) == ["matrix-cpu-laptop-mv-eigen"]
+    assert own.measured_sets(("conv2d",)) == []

@@ -54,11 +54,10 @@ def layer_table(dataset: Dataset, seed: int = 0) -> pd.DataFrame:
 
     Returns:
         A row a convolution: layer; gflop; tried, ok, and failed as text; best, median and worst (GFLOP/s, NaN where nothing ran), best_config as text;
-        median_repeat and slowest_repeat (how much longer than the fastest repeat they
-        took, the median over configurations, in percent); again, drift and apart (how many
-        configurations were measured again, the median of last over first and of the distance between them, in percent); signal_r2 (of log time from the
-        knobs, as the audit has it; NaN for fewer than 60 timed rows); build_s and timed_s (seconds that building and the repeats took), wall_s (seconds from
-        the first to the end of the last).
+        median_repeat and slowest_repeat (how much longer than the fastest repeat they took, the median over configurations, in percent); again, drift and
+        apart (how many configurations were measured again, the median of last over first and of the distance between them, in percent); signal_r2 (of log
+        time from the knobs, as the audit has it; NaN for fewer than 60 timed rows); build_s and timed_s (seconds that building took, NaN where that is not
+        recorded, and the repeats), wall_s (seconds from the first to the end of the last).
     """
     table = []
     for workload, rows in layers(dataset):
@@ -82,7 +81,7 @@ def layer_table(dataset: Dataset, seed: int = 0) -> pd.DataFrame:
                 "drift": 100 * (change.ratio - 1),
                 "apart": 100 * change.spread,
                 "signal_r2": np.nan if signal is None else signal,
-                "build_s": rows["compile_s"].sum(),
+                "build_s": rows["compile_s"].sum() if "compile_s" in rows else np.nan,
                 "timed_s": float(sum(np.sum(times) for times in timed)),
                 "wall_s": measuring_s(replace(dataset, frame=rows), len(rows)) if len(rows) > 1 else np.nan,
             }

@@ -8,12 +8,15 @@ other names (`SERIES-dev`), so that nothing here takes them for results.
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from workbench.data import local
 from workbench.data.datasets import Dataset, load_dataset, names
 from workbench.errors import DataError, UsageError
 from workbench.features.inputs import with_complexity
@@ -22,7 +25,7 @@ from workbench.kernels.matrix import KERNELS as MATRIX
 from workbench.kernels.matrix import LIBRARIES
 from workbench.reproduce.outputs import Outputs
 
-__all__ = ["SCHEDULES", "TITLES", "autoschedulers", "machine", "matrix_sets", "measuring_s", "parts", "schedule_sets", "title"]
+__all__ = ["SCHEDULES", "TITLES", "autoschedulers", "machine", "matrix_sets", "measured_sets", "measuring_s", "parts", "schedule_sets", "title"]
 
 TITLES = {"mm": "MM", "mv": "MV", "mc": "MC", "mp": "MP"}
 SCHEDULES = {"blur": "Blur", "fft": "FFT"}
@@ -83,6 +86,23 @@ def autoschedulers(data_set: str, out: Outputs) -> pd.DataFrame | None:
     if twice := frame.duplicated(["n", "scheduler"]).sum():
         raise DataError(f"data set {name}: {twice} rows repeat an autoscheduler and a size; each stands once")
     return frame.pivot(index="n", columns="scheduler", values="time_s").reindex(columns=list(AUTOSCHEDULERS)).astype(float)
+
+
+def measured_sets(kernels: Collection[str], patterns: Sequence[str] = (), kind: str = "") -> list[str]:
+    """Names of the data sets under data/raw of some kernels.
+
+    Args:
+        kernels: names of the kernels.
+        patterns: names or patterns of data sets; none is all.
+        kind: "cpu" or "gpu", of the device; "" is any.
+    """
+    found = []
+    for name, folder in local.folders().items():
+        header = local.read_header(folder)
+        chosen = not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        if chosen and header["kernel"] in kernels and kind in ("", header["device"].kind):
+            found.append(name)
+    return found
 
 
 def measuring_s(dataset: Dataset, rows: int) -> float:
