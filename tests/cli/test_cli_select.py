@@ -126,6 +126,7 @@ def test_schedules(project: Path) -> None:
             ),
             "there is no kernel 'mx'",
         ),
+        (("--kernel", "conv2d"), "no variants of kernel 'conv2d' can be selected; it works for the matrix kernels mm, mv, mc, mp, and for blur and fft"),
         (("--kernel", "mv", "--m", "4", "--n", "4", "--data", "here-blur"), "data set 'here-blur' is of kernel 'blur', not 'mv'"),
         (("--kernel", "mv", "--m", "4", "--n", "4", "--models", "none.json"), "none.json: no such file"),
         (("--kernel", "mv", "--m", "4", "--n", "4", "--models", "x", "--data", "y"), "give one of the two"),

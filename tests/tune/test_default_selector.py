@@ -97,6 +97,7 @@ def test_data_sets_of_another_device_are_used_and_named(project: Path, invented_
     selector = default_selector("mv")
     assert selector.notes[-1] == f"No data set of 'mv' was measured on this machine ({cpu().name}); these are of other-cpu."
     assert default_selector("mv", ["there-mv-boost"]).notes == selector.notes[:-1]
+    assert best_variant("mv", {"m": 9, "n": 9}).notes[-1] == selector.notes[-1]
 
 
 def test_what_an_autoscheduler_chose_is_no_space_of_schedules(project: Path, invented_blur: Invent) -> None:

@@ -94,6 +94,9 @@ def test_a_variant_that_two_data_sets_hold_is_answered_by_the_one_with_more_rows
         ("invented-passes-mm-eigen", ({"threads": 1},)),
     ]
     assert "invented-mm-eigen is not used: other data sets have as many rows of the same variants." in selector.notes
+    again = [replace(one, name=f"invented-again-{i}") for i in range(2)]
+    (note,) = train_selector([more, one, *again], train=100).notes
+    assert note == "invented-mm-eigen, invented-again-0, invented-again-1 are not used: other data sets have as many rows of the same variants."
     other = invented_matrix("eigen", rows=100, device=Device("other-cpu", "cpu"), tag="-other")
     assert len(train_selector([one, other], train=50).sources) == 2
 

@@ -76,9 +76,11 @@ def select(
     """
     from workbench.kernels import kernel as kernel_of
     from workbench.tune.select import default_selector, load_selector
+    from workbench.tune.train import recipe_of
     from workbench.tune.variants import complete
 
     described = kernel_of(kernel)
+    recipe_of(described)  # of a kernel without models no parameters are asked for
     given = _parameters(context.args)
     if density is not None:
         densities = [name for name in described.parameters if name in ("d1", "d2") and name not in given]
@@ -142,7 +144,7 @@ def _show(selector: Selector, inputs: dict[str, int | float], choice: Choice, ra
         if source.data_set in {variant.data_set for variant, _ in ranking}:
             error = f"errs by {source.mape:.3g}% on the rows that did not train" if source.mape is not None else "has no rows left to tell its error"
             print(f"predicted from: {source.data_set}, whose model {error}")
-    for note in (*choice.notes, *selector.notes):
+    for note in choice.notes:
         print(f"note: {note}")
 
 
@@ -166,7 +168,6 @@ def _document(selector: Selector, inputs: dict[str, int | float], choice: Choice
         "kernel": selector.kernel.name,
         "inputs": inputs,
         **dataclasses.asdict(choice),
-        "notes": [*choice.notes, *selector.notes],
         "sources": [{"data_set": source.data_set, "trained": source.trained, "mape": source.mape} for source in selector.sources],
         "ranking": [{**dataclasses.asdict(variant), "predicted_s": seconds} for variant, seconds in ranking],
     }

@@ -122,7 +122,7 @@ class Selector:
             variants=len(times),
             compile_s=compile_s,
             runs_to_pay=math.ceil((cost + (compile_s or 0.0)) / gain) if gain else None,
-            notes=(*self._outside(given), *self._close(ranked), *_never(default_s, cost), *table.notes),
+            notes=(*self._outside(given), *self._close(ranked), *_never(default_s, cost), *table.notes, *self.notes),
         )
 
     def ranking(self, inputs: Mapping[str, Number], count: int = 5) -> list[tuple[Variant, float]]:

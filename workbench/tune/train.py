@@ -166,23 +166,24 @@ def _number(value: Any) -> Number:
 
 
 def _shared(parts: Sequence[_Part]) -> tuple[list[_Part], list[str]]:
-    """Each part with the variants that it answers, and a note for each that is left with none."""
+    """Each part with the variants that it answers, and a note of those that are left with none."""
     owner: dict[tuple[object, ...], tuple[tuple[float, float, int], int]] = {}
     for i, part in enumerate(parts):
         for key, count in part.variants.items():
             rank = (count, part.attempts, -i)
             if key not in owner or rank > owner[key][0]:
                 owner[key] = rank, i
-    kept, notes = [], []
+    kept, unused = [], []
     for i, part in enumerate(parts):
         mine = [owner[key][1] == i for key in part.variants]
         if not any(mine):
-            notes.append(f"{part.dataset.name} is not used: other data sets have as many rows of the same variants.")
+            unused.append(part.dataset.name)
         elif part.space:
             kept.append(part)
         else:
             kept.append(replace(part, configs=tuple(config for config, own in zip(part.configs, mine, strict=True) if own)))
-    return kept, notes
+    verb = "is" if len(unused) == 1 else "are"
+    return kept, [f"{', '.join(unused)} {verb} not used: other data sets have as many rows of the same variants."] if unused else []
 
 
 def _source(part: _Part, model: CostModel, inputs: pd.DataFrame, recipe: str, seed: int) -> Source:

@@ -64,7 +64,7 @@ class Choice:
         compile_s: median seconds to compile a schedule, as recorded with the training rows; None where nothing is compiled or recorded.
         runs_to_pay: runs after which the gain has paid for asking and compiling; None where nothing is gained.
         notes: what the reader must know, a sentence each: inputs outside the training rows, a runner-up as close as the models' error, inputs so small that
-            asking never pays.
+            asking never pays, and what holds of the data (the selector's own notes).
     """
 
     variant: Variant
