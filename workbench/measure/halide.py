@@ -11,13 +11,12 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
 import random
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.errors import MissingPackage, UsageError, WorkbenchError
 from workbench.kernels import kernel
@@ -28,9 +27,6 @@ from workbench.measure.host import cpu, load, memory_limit_bytes, processor
 from workbench.measure.isolation import Child, ChildFailure, plain_environment
 from workbench.measure.timing import CONFIRMED_S, Policy
 from workbench.schema import Device, Measurement, Status, Workload
-
-if TYPE_CHECKING:
-    from workbench.data.store import Key
 
 __all__ = [
     "AUTOSCHEDULER_SPACE",
@@ -147,12 +143,6 @@ class Runner(runner.Runner[Candidate]):
         """Number of the child process, None while there is none."""
         return self._child.pid
 
-    def key(self, candidate: Candidate) -> Key:
-        """See the contract."""
-        from workbench.data.store import Key
-
-        return Key.of(self.workload, self.device.name, **self._identity(candidate))
-
     def measure(self, wanted: Iterable[Candidate]) -> Iterator[Measurement]:
         """See the contract.
 
@@ -187,9 +177,9 @@ class Runner(runner.Runner[Candidate]):
             # A process that ended, or a candidate that said why it failed: what that is depends on what it was doing.
             status = stage if failure.status is Status.RUN_ERROR else failure.status
             doing = "compiling" if stage is Status.COMPILE_ERROR else "running"
-            return self._record(candidate, status, **when, compile_s=compile_s, error=f"{doing}: {failure.reason}")
+            return self.record(candidate, status, **when, compile_s=compile_s, error=f"{doing}: {failure.reason}")
         self.best_s = min(times) if self.best_s is None else min(self.best_s, *times)
-        return self._record(candidate, Status.OK, time_s=min(times), times_s=times, compile_s=compile_s, **when)
+        return self.record(candidate, Status.OK, time_s=min(times), times_s=times, compile_s=compile_s, **when)
 
     def _check_and_time(self, candidate: Candidate) -> tuple[float, ...]:
         end = time.monotonic() + self.limits.run_s
@@ -208,13 +198,11 @@ class Runner(runner.Runner[Candidate]):
             raise ChildFailure(Status.RUN_ERROR, answer["error"])
         return answer
 
-    def _record(self, candidate: Candidate, status: Status, **fields: Any) -> Measurement:
-        return Measurement(self.workload, self.device.name, status, **self._identity(candidate), host=platform.node(), **fields)
-
-    def _identity(self, candidate: Candidate) -> dict[str, Any]:
+    def identity(self, candidate: Candidate) -> dict[str, Any]:
+        """See the contract: an autoscheduler's choice has no index."""
         if isinstance(candidate, str):
             return {"space": AUTOSCHEDULER_SPACE, "config": {"scheduler": candidate}}
-        return {"space": self.space.name, "index": candidate, "config": self.space.config(candidate)}
+        return super().identity(candidate)
 
     def _request(self, candidate: Candidate) -> dict[str, Any]:
         if isinstance(candidate, str):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from workbench.measure.isolation import Closing
 from workbench.measure.provenance import claim
-from workbench.schema import Device, Measurement, Workload
+from workbench.schema import Device, Measurement, Status, Workload
 from workbench.space import Space
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ _DRAWN_AT_ONCE = 1024
 
 
 class Runner(Closing, Generic[C]):
-    """Measures candidates, such as indices of its space, of one workload on one device.
+    """Measures candidates of one workload on one device: indices of its space, and what else a runner's `identity` knows.
 
     Attributes:
         workload, device: what is measured, and on what.
+        space: the workload's configurations.
         best_s: the best time so far, which decides how long a slow candidate is looked at; set it when a series is resumed.
         provenance: what a series of measurements is made with, in texts; the store holds it, and refuses rows made with anything else.
         series: name of the store's note that holds the provenance.
@@ -37,17 +39,29 @@ class Runner(Closing, Generic[C]):
 
     workload: Workload
     device: Device
+    space: Space
     best_s: float | None
     provenance: dict[str, str]
     series: str
 
     @abstractmethod
-    def key(self, candidate: C) -> Key:
-        """The key that a candidate's measurement has in a store."""
-
-    @abstractmethod
     def measure(self, wanted: Iterable[C]) -> Iterator[Measurement]:
         """A measurement for each candidate, in their order and as soon as it is done; a failure is one too. `time_s` is the minimum of the repeats."""
+
+    def identity(self, candidate: C) -> dict[str, Any]:
+        """The fields of a measurement that say which candidate it is of. Raises SpaceError for an index that the space does not have."""
+        index = cast(int, candidate)
+        return {"space": self.space.name, "index": index, "config": self.space.config(index)}
+
+    def key(self, candidate: C) -> Key:
+        """The key that a candidate's measurement has in a store."""
+        from workbench.data.store import Key
+
+        return Key.of(self.workload, self.device.name, **self.identity(candidate))
+
+    def record(self, candidate: C, status: Status, **fields: Any) -> Measurement:
+        """The measurement of a candidate on this host, with what else was found (`Measurement`)."""
+        return Measurement(self.workload, self.device.name, status, **self.identity(candidate), host=platform.node(), **fields)
 
 
 def candidates(space: Space, wanted: int, seed: int = 0) -> list[int]:

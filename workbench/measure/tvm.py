@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.errors import MissingPackage, UsageError, WorkbenchError
 from workbench.kernels import kernel
@@ -29,9 +28,6 @@ from workbench.measure.host import cpu, load, memory_limit_bytes, processor
 from workbench.measure.isolation import Child, ChildFailure, checked_cpus, plain_environment
 from workbench.measure.timing import CONFIRMED_S, Policy, fault
 from workbench.schema import Device, Measurement, Status, Workload
-
-if TYPE_CHECKING:
-    from workbench.data.store import Key
 
 __all__ = ["Limits", "Runner", "open_series", "series"]
 
@@ -153,12 +149,6 @@ class Runner(runner.Runner[int]):
         """Numbers of the child processes that there are now."""
         return tuple(pid for pid in (self._builder.pid, self._worker.pid) if pid is not None)
 
-    def key(self, candidate: int) -> Key:
-        """See the contract."""
-        from workbench.data.store import Key
-
-        return Key.of(self.workload, self.device.name, self.space.name, candidate)
-
     def measure(self, wanted: Iterable[int]) -> Iterator[Measurement]:
         """See the contract. Beside the candidate that is measured the next ones are taken, as many as are built ahead.
 
@@ -219,21 +209,7 @@ class Runner(runner.Runner[int]):
         time_s = self.policy.label(times) if times else None
         if time_s is not None:
             self.best_s = time_s if self.best_s is None else min(self.best_s, time_s)
-        return Measurement(
-            workload=self.workload,
-            device=self.device.name,
-            status=status,
-            time_s=time_s,
-            space=self.space.name,
-            index=candidate,
-            config=self.space.config(candidate),
-            times_s=times,
-            compile_s=compile_s,
-            error=reason,
-            host=platform.node(),
-            timestamp=begun,
-            load=before,
-        )
+        return self.record(candidate, status, time_s=time_s, times_s=times, compile_s=compile_s, error=reason, timestamp=begun, load=before)
 
     def _prepare(self) -> None:
         if self._prepared and self._worker.pid is not None:

@@ -32,8 +32,8 @@ __all__ = ["BUNDLE_VERSION", "Bundle", "Candidate", "Identity", "Input", "Launch
 BUNDLE_VERSION = 1
 _FORMAT = "workbench-cuda-bundle"
 _HEADER = "bundle.json"
-# What zipfile and json raise for bytes that are no zip of ours.
-_UNREADABLE = (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError, NotImplementedError, RuntimeError, OSError, struct.error, zlib.error)
+# What zipfile and json raise for bytes that are no zip of ours (a way of compression that it lacks is a RuntimeError).
+_UNREADABLE = (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError, RuntimeError, OSError, struct.error, zlib.error)
 
 # What was tried: workload, space and configuration.
 Identity = tuple[str, str, str]

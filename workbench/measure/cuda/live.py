@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import tempfile
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from dataclasses import asdict
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from workbench.errors import BuildError, MissingPackage, WorkbenchError
 from workbench.kernels import kernel
@@ -29,9 +28,6 @@ from workbench.measure.host import load, usable_cpus
 from workbench.measure.isolation import Closing
 from workbench.measure.timing import Policy
 from workbench.schema import Measurement, Status, Workload
-
-if TYPE_CHECKING:
-    from workbench.data.store import Key
 
 __all__ = ["Runner", "Session", "open_series", "series"]
 
@@ -152,12 +148,6 @@ class Runner(runner.Runner[int]):
     def close(self) -> None:
         """The session stays open; nothing else is to be ended."""
 
-    def key(self, candidate: int) -> Key:
-        """See the contract."""
-        from workbench.data.store import Key
-
-        return Key.of(self.workload, self.device.name, self.space.name, candidate)
-
     def measure(self, wanted: Iterable[int]) -> Iterator[Measurement]:
         """See the contract. Beside the candidate that is measured the next ones are taken, as many as are compiled ahead.
 
@@ -183,12 +173,14 @@ class Runner(runner.Runner[int]):
 
     def _measure(self, index: int, made: Future[CudaProgram | str], compiled: Future[Compiled]) -> Measurement:
         program = made.result()
+        when: dict[str, Any] = {"timestamp": time.time(), "load": load()}
         if isinstance(program, str):
-            return self._record(index, Status.TIMEOUT if program == Status.TIMEOUT else Status.COMPILE_ERROR, error=f"lowering: {program}")
+            return self.record(index, Status.TIMEOUT if program == Status.TIMEOUT else Status.COMPILE_ERROR, **when, error=f"lowering: {program}")
         found = compiled.result()
         if found.path is None:
-            return self._record(index, found.status, error=f"compiling: {found.error}", compile_s=found.compile_s)
+            return self.record(index, found.status, **when, error=f"compiling: {found.error}", compile_s=found.compile_s)
         one = candidate(self.workload, Drawn(index, ""), program, 0, 0)
+        when = {"timestamp": time.time(), "load": load()}
         answer = self._session.gpu.measure(
             found.path,
             self._problem,
@@ -201,29 +193,10 @@ class Runner(runner.Runner[int]):
         found.path.unlink(missing_ok=True)
         status = Status(answer["status"])
         if status is not Status.OK:
-            return self._record(index, status, error=answer["error"], compile_s=found.compile_s)
+            return self.record(index, status, **when, error=answer["error"], compile_s=found.compile_s)
         times = tuple(answer["times_s"])
         self.best_s = min(times) if self.best_s is None else min(self.best_s, *times)
-        return self._record(index, status, time_s=min(times), times_s=times, compile_s=found.compile_s)
-
-    def _record(
-        self, index: int, status: Status, *, time_s: float | None = None, times_s: tuple[float, ...] = (), compile_s: float | None = None, error: str = ""
-    ) -> Measurement:
-        return Measurement(
-            workload=self.workload,
-            device=self.device.name,
-            status=status,
-            time_s=time_s,
-            space=self.space.name,
-            index=index,
-            config=self.space.config(index),
-            times_s=times_s,
-            compile_s=compile_s,
-            error=error,
-            host=platform.node(),
-            timestamp=time.time(),
-            load=load(),
-        )
+        return self.record(index, status, **when, time_s=min(times), times_s=times, compile_s=found.compile_s)
 
 
 def open_series(workload: Workload, session: Session, *, seed: int = 0) -> Runner:
