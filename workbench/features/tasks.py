@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -113,9 +112,9 @@ class TuningTask:
     @cached_property
     def _sizes(self) -> dict[str, float]:
         try:
-            plain: dict[str, int] = workload_columns(self.workload)
+            plain = workload_columns(self.workload)
         except UsageError:  # no convolution layer: its parameters are numbers
-            plain = {name: int(value) for name, value in self.workload.params.items() if isinstance(value, Integral)}
+            plain = {name: value for name, value in self.workload.params.items() if isinstance(value, int)}
         sizes = {name: math.log2(1 + value) for name, value in plain.items()}
         return sizes | ({"flop": math.log2(self.kernel.flop(self.workload.params))} if self.kernel.flop else {})
 
