@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workbench.data.rows import COLUMNS, from_row, to_row
 from workbench.errors import DataError, MissingData, StoreError
 from workbench.schema import SCHEMA_VERSION, Measurement
 
@@ -22,33 +22,7 @@ __all__ = ["read_parquet", "to_frame", "write_parquet"]
 _BATCH = 20_000
 _VERSION_KEY = b"workbench.schema_version"
 
-# `index` is text: a space may have more than 2^63 configurations. `config` is JSON: knobs differ between records of one file.
-_SCHEMA = pa.schema(
-    [
-        ("workload", pa.string()),
-        ("device", pa.string()),
-        ("status", pa.string()),
-        ("time_s", pa.float64()),
-        ("space", pa.string()),
-        ("index", pa.string()),
-        ("config", pa.string()),
-        ("times_s", pa.list_(pa.float64())),
-        ("compile_s", pa.float64()),
-        ("error", pa.string()),
-        ("host", pa.string()),
-        ("timestamp", pa.float64()),
-        ("load", pa.float64()),
-    ],
-    metadata={_VERSION_KEY: str(SCHEMA_VERSION).encode()},
-)
-
-
-def _flat(measurement: Measurement) -> dict[str, Any]:
-    record = measurement.to_json()
-    del record["version"]
-    record["index"] = None if record["index"] is None else str(int(record["index"]))
-    record["config"] = json.dumps(record["config"], allow_nan=False, separators=(",", ":"))
-    return record
+_SCHEMA = pa.schema(list(COLUMNS.items()), metadata={_VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
 def write_parquet(path: Path | str, measurements: Iterable[Measurement]) -> int:
@@ -67,7 +41,7 @@ def write_parquet(path: Path | str, measurements: Iterable[Measurement]) -> int:
         with os.fdopen(descriptor, "wb") as file:
             with pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer:
                 remaining = iter(measurements)
-                while batch := [_flat(m) for m in itertools.islice(remaining, _BATCH)]:
+                while batch := [to_row(m.to_json()) for m in itertools.islice(remaining, _BATCH)]:
                     writer.write_table(pa.Table.from_pylist(batch, schema=_SCHEMA))
                     count += len(batch)
             file.flush()
@@ -114,8 +88,7 @@ def read_parquet(path: Path | str) -> Iterator[Measurement]:
 
 def _measurement(path: Path, row: int, record: dict[str, Any]) -> Measurement:
     try:
-        index = None if record.get("index") is None else int(record["index"])
-        return Measurement.from_json({**record, "version": SCHEMA_VERSION, "index": index, "config": json.loads(record["config"])})
+        return Measurement.from_json({**from_row(record), "version": SCHEMA_VERSION})
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: row {row} is not a measurement ({error})") from error
 

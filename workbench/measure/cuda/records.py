@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workbench.data.rows import COLUMNS, from_row, to_row
 from workbench.errors import DataError, MissingData, StoreError, UsageError
 from workbench.measure.cuda.bundle import Candidate, Identity, Problem, identity
 from workbench.measure.cuda.pool import Compiled
@@ -48,25 +49,7 @@ DETAILS: Mapping[str, pa.DataType] = {
     "elapsed_s": pa.float64(),
     "gpu_process": pa.int64(),
 }
-_SCHEMA = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("workload", pa.string()),
-        ("device", pa.string()),
-        ("status", pa.string()),
-        ("time_s", pa.float64()),
-        ("space", pa.string()),
-        ("index", pa.string()),
-        ("config", pa.string()),
-        ("times_s", pa.list_(pa.float64())),
-        ("compile_s", pa.float64()),
-        ("error", pa.string()),
-        ("host", pa.string()),
-        ("timestamp", pa.float64()),
-        ("load", pa.float64()),
-        *DETAILS.items(),
-    ]
-)
+_SCHEMA = pa.schema([("version", pa.int64()), *COLUMNS.items(), *DETAILS.items()])
 
 
 def record(
@@ -159,7 +142,7 @@ class Results:
         target = self._folder / _PARQUET
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            table = pa.Table.from_pylist([_flat(entry) for entry in records], schema=_SCHEMA)
+            table = pa.Table.from_pylist([to_row({**entry, **entry["details"]}) for entry in records], schema=_SCHEMA)
             pq.write_table(table.replace_schema_metadata({_METADATA: json.dumps(self._header).encode()}), fresh, compression="zstd")
             fresh.replace(target)
             (self._folder / _LINES).unlink()
@@ -203,21 +186,13 @@ def identity_of(entry: Mapping[str, Any]) -> Identity:
     return identity(entry["workload"], entry["space"], entry["index"], entry["config"])
 
 
-def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
-    row = {**entry, **entry["details"]}
-    row["index"] = None if row["index"] is None else str(row["index"])
-    row["config"] = json.dumps(row["config"], separators=(",", ":"))
-    return row
-
-
 def _read_parquet(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     try:
         table = pq.ParquetFile(path).read()
         header = json.loads((table.schema.metadata or {})[_METADATA])
         records = []
         for row in table.to_pylist():
-            entry = {name: row[name] for name in _SCHEMA.names if name not in DETAILS}
-            entry |= {"index": None if row["index"] is None else int(row["index"]), "config": json.loads(row["config"])}
+            entry = from_row({name: row[name] for name in ("version", *COLUMNS)})
             entry["details"] = {name: row[name] for name in DETAILS if row.get(name) is not None}
             records.append(entry)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
