@@ -48,13 +48,13 @@ def test_from_a_bundle_to_data_sets(emulated: None, project: Path) -> None:
     rest = project / "rest"
     second = run("measure", "run-bundle", str(path), "--out", str(rest), "--skip-done", str(out), "--workers", "1", "--budget-s", "100")
     assert "6 of 6 measured; 6 records in" in second.stdout
-    imported = run("measure", "import-bundle", str(out), str(rest), "--name", "matrix-gpu-here", "--note", "Emulated.")
+    imported = run("measure", "import-bundle", str(out), str(rest), "--name", "gpu-here", "--note", "Emulated.")
     assert imported.exit_code == 0, imported.output
     assert len(imported.stdout.splitlines()) == 8
     data = load_dataset("matrix-gpu-here-mp-shared")
     assert data.frame["status"].tolist() == ["ok"]
     assert data.notes[-1] == "Emulated."
-    assert run("measure", "import-bundle", str(out), "--name", "matrix-gpu-here").exit_code == 2
+    assert run("measure", "import-bundle", str(out), "--name", "gpu-here").exit_code == 2
 
 
 @pytest.mark.parametrize(

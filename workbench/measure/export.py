@@ -8,7 +8,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from workbench.measure.drift import drift_of
 from workbench.measure.passes import Inputs, label, passes, times_of
 from workbench.measure.series import Series, series_of
 
-__all__ = ["export", "frame_of", "write_sets"]
+__all__ = ["check_name", "export", "frame_of", "write_sets"]
 
 _ROWS = "rows.parquet"
 
@@ -53,21 +53,21 @@ def export(store: Store, name: str, root: Path, *, notes: Sequence[str] = (), re
         DataError: the store does not say how a series was measured.
         StoreError: the store cannot be read, or the folder cannot be written; another process may have written it at the same time.
     """
-    _check_name(name)  # before reading the whole store
-    return write_sets(series_of(store), name, root, notes=notes, replace=replace)
+    check_name(name)  # before reading the whole store
+    return write_sets({f"{name}-{series.name}": series for series in series_of(store)}, root, notes=notes, replace=replace)
 
 
-def write_sets(found: Iterable[Series], name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
-    """Write series as data sets; arguments, result and errors as of `export`."""
-    _check_name(name)
-    folders = {root / f"{name}-{series.name}": series for series in found}
+def write_sets(sets: Mapping[str, Series], root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
+    """Write series as data sets of these names; the other arguments, result and errors as of `export`."""
+    folders = {root / name: series for name, series in sets.items()}
     for folder in folders:
         if folder.exists() and not replace:
             raise UsageError(f"{folder}: is there already; use another name, or say that it may be replaced")
     return {folder.name: _write(series, notes, folder) for folder, series in folders.items()}
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that data sets cannot have."""
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise UsageError(f"a data set cannot be named {name!r}; use small letters, digits and single hyphens, such as matrix-cpu-laptop")
 

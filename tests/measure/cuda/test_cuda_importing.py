@@ -59,7 +59,7 @@ def test_runs_are_joined_and_the_fastest_attempt_stands(root: Path, tmp_path: Pa
     ]
     second = [entry(mm, "global", time_s=2e-5, copied_s=4e-5, registers=31), entry(other, "global", time_s=1e-6), entry(mm, "shared")]
     folders = [results(tmp_path / "one", first), results(tmp_path / "two", second, finish=False, versions={"python": "3.10"})]
-    made = import_results(folders, "matrix-gpu-x", root, notes=["It rained."])
+    made = import_results(folders, "gpu-x", root, notes=["It rained."])
     assert made == {"matrix-gpu-x-mm-global": 2, "matrix-gpu-x-mm-shared": 1, "matrix-gpu-x-mv-shared": 1}
     data = load_dataset("matrix-gpu-x-mm-global")
     assert (data.kernel.name, data.device.name, data.device.kind, data.device.peak_gflops) == ("mm", "some-gpu", "gpu", 1000.0)
@@ -87,7 +87,7 @@ def test_convolutions_have_plain_columns(root: Path, tmp_path: Path) -> None:
         for index in (5, 123_456, space.size - 1)
     ]
     entries.append(entry(workload, GPU, Status.INVALID_CONFIG, index=77, config=space.config(77), label="invalid", stage="run"))
-    assert import_results([results(tmp_path / "one", entries)], "conv-gpu-x", root) == {"conv-gpu-x-conv2d": 4}
+    assert import_results([results(tmp_path / "one", entries)], "gpu-x", root) == {"conv-gpu-x-conv2d": 4}
     data = load_dataset("conv-gpu-x-conv2d")
     assert [config_of(space, row) for _, row in data.frame.iterrows()] == [space.config(i) for i in (5, 123_456, space.size - 1, 77)]
     assert {workload_of("conv2d", row) for _, row in data.frame.iterrows()} == {workload}
@@ -112,7 +112,7 @@ def test_what_cannot_be_joined_and_what_is_not_there(root: Path, tmp_path: Path)
     import_results([one], "x", root)
     with pytest.raises(UsageError, match="is there already"):
         import_results([one], "x", root)
-    assert import_results([one], "x", root, replace=True) == {"x-mm-global": 1}
+    assert import_results([one], "x", root, replace=True) == {"matrix-x-mm-global": 1}
 
 
 # ---------------------------------------------------------------------------------------------------- the series before there were bundles
@@ -183,12 +183,31 @@ def early_files(folder: Path, lines: bool = False) -> Path:
     return folder
 
 
+def test_operations_of_early_results_are_counted_anew(root: Path, tmp_path: Path) -> None:
+    """That series counted a transposed convolution by the positions of its output, of which a stride of 2 leaves most without a product."""
+    folder = early_files(tmp_path / "early", lines=True)
+    (row, *_) = [json.loads(line) for line in (folder / "conv_partial.jsonl").read_text().splitlines()[:-1]]
+    positions = {"t_conv1d_transpose_02": 285_802_080, "t_conv2d_transpose_02": 137_417_472}
+    rows = []
+    for wid, flop in positions.items():
+        config = kernel(networks.by_id()[wid].kernel).space(networks.by_id()[wid], GPU).config(7)
+        config = {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}
+        rows.append({**row, "wid": wid, "index": 7, "config": json.dumps(config), "flop": flop, "gflop": flop / 1e9})
+    (folder / "conv_partial.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    import_results([folder], "gpu-x", root)
+    # A multiplication and an addition for each element of the input, channel of the output and element of the filter.
+    for name, flop in {"conv1d_transpose": 2 * 568 * 86 * 488 * 3, "conv2d_transpose": 2 * 71 * 71 * 4 * 96 * 3 * 3}.items():
+        frame = load_dataset(f"conv-gpu-x-{name}").frame
+        assert frame["gflop"].tolist() == [pytest.approx(flop / 1e9, rel=1e-12)]
+        assert "flop" not in frame
+
+
 @pytest.mark.parametrize("lines", [False, True])
 def test_early_results_become_the_same_data_sets(root: Path, tmp_path: Path, lines: bool) -> None:
     made = import_results([early_files(tmp_path / "early", lines)], "gpu-x", root)
-    convolutions = {"gpu-x-conv2d": 2, "gpu-x-conv1d": 1, "gpu-x-conv2d_winograd": 1, "gpu-x-depthwise_conv2d": 1}
-    assert made == {**convolutions, "gpu-x-mm-global": 1, "gpu-x-mp-shared": 1, "gpu-x-mv-global": 1}
-    data = load_dataset("gpu-x-conv2d")
+    convolutions = {"conv-gpu-x-conv2d": 2, "conv-gpu-x-conv1d": 1, "conv-gpu-x-conv2d_winograd": 1, "conv-gpu-x-depthwise_conv2d": 1}
+    assert made == {**convolutions, "matrix-gpu-x-mm-global": 1, "matrix-gpu-x-mp-shared": 1, "matrix-gpu-x-mv-global": 1}
+    data = load_dataset("conv-gpu-x-conv2d")
     assert (data.device.name, data.device.peak_gflops, data.device.bandwidth_gb_s) == ("nvidia-h200", 10 * 128 * 2.0, 2 * 0.5 * 64)
     good, bad = data.frame.to_dict("records")
     workload = networks.by_id()["n_conv2d_02"]
@@ -200,10 +219,10 @@ def test_early_results_become_the_same_data_sets(root: Path, tmp_path: Path, lin
     assert (bad["status"], bad["error"], bad["label"]) == ("run_error", "first: CUDA error 700", "invalid")
     assert math.isnan(bad["time_s"])
     assert math.isnan(bad["relative_error"])
-    matrix = load_dataset("gpu-x-mm-global").frame
+    matrix = load_dataset("matrix-gpu-x-mm-global").frame
     assert matrix[["m", "n", "k", "d1", "d2", "time_s", "copied_s"]].to_numpy().tolist() == [pytest.approx([3, 4, 5, 0.5, 1.0, 2e-6, 8e-6])]
-    assert "NVRTC" not in load_dataset("gpu-x-mm-global").source
-    assert any("the filter of mc is not turned" in note.lower() for note in load_dataset("gpu-x-mp-shared").notes)
+    assert "NVRTC" not in load_dataset("matrix-gpu-x-mm-global").source
+    assert any("the filter of mc is not turned" in note.lower() for note in load_dataset("matrix-gpu-x-mp-shared").notes)
 
 
 def test_early_results_that_are_not_whole_are_one_line(root: Path, tmp_path: Path) -> None:

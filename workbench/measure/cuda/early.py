@@ -1,6 +1,7 @@
 """Results of the first series on a GPU, made before there were bundles: convolutions and matrix kernels in files of their own, and `device.json`.
 
-Convolutions have the space "workbench-gpu", whose knobs and order of indices they share; they are named as `workbench.kernels.networks.by_id` names them.
+Convolutions have the space "workbench-gpu", whose knobs and order of indices they share; they are named as `workbench.kernels.networks.by_id` names them. That
+series counted the operations of transposed convolutions by positions of the output; no count of it is taken over, the import counts by the kernel itself.
 """
 
 from __future__ import annotations

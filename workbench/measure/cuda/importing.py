@@ -15,7 +15,7 @@ from workbench.kernels.conv import KERNELS as CONVOLUTIONS
 from workbench.kernels.matrix import KERNELS as MATRIX
 from workbench.measure.cuda import early
 from workbench.measure.cuda.records import DETAILS, read_results
-from workbench.measure.export import write_sets
+from workbench.measure.export import check_name, write_sets
 from workbench.measure.passes import label
 from workbench.measure.series import Series, in_plain_columns
 from workbench.schema import Measurement
@@ -29,14 +29,15 @@ _COLUMNS = tuple(name for name in DETAILS if name not in ("group", "gpu_process"
 
 
 def import_results(folders: Sequence[Path], name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
-    """Write what runs have brought back as data sets: `root/<name>-<kernel>-<variant>` for a matrix kernel, `root/<name>-<kernel>` for a kind of convolution.
+    """Write what runs have brought back as data sets: `matrix-<name>-<kernel>-<variant>` for a matrix kernel, `conv-<name>-<kernel>` for a kind of convolution.
 
     Rows are as `workbench.measure.export.export` makes them, what was measured in several runs being one row with several attempts. Further columns are of the
     attempt that stands: `label` is the class that a configuration was sampled from, the others see `workbench.measure.cuda.records`.
 
     Args:
         folders: of results, in the order of the runs.
-        name, root, notes, replace: see `export`.
+        name: of the device, such as "gpu-h200".
+        root, notes, replace: see `export`.
 
     Returns:
         Name of each data set -> its number of rows.
@@ -46,6 +47,7 @@ def import_results(folders: Sequence[Path], name: str, root: Path, *, notes: Seq
         MissingData, DataError: results that cannot be read.
         StoreError: the data sets cannot be written.
     """
+    check_name(name)
     runs = [early.read(folder) if early.is_early(folder) else read_results(folder) for folder in folders]
     header = _joined(folders, [header for header, _ in runs])
     attempts: dict[Key, list[tuple[Measurement, Mapping[str, Any]]]] = {}
@@ -60,9 +62,16 @@ def import_results(folders: Sequence[Path], name: str, root: Path, *, notes: Seq
         groups.setdefault((first.workload.kernel, first.space if first.workload.kernel in MATRIX else ""), []).append(of_one)
     if not groups:
         raise UsageError(f"{', '.join(map(str, folders))}: no candidate was measured; there is nothing to make a data set of")
-    return write_sets(
-        [_series(kernel, variant, inputs, header) for (kernel, variant), inputs in sorted(groups.items())], name, root, notes=notes, replace=replace
-    )
+    sets = {}
+    for (kernel, variant), inputs in sorted(groups.items()):
+        series = _series(kernel, variant, inputs, header)
+        sets[f"{_family(kernel)}-{name}-{series.name}"] = series
+    return write_sets(sets, root, notes=notes, replace=replace)
+
+
+def _family(kernel: str) -> str:
+    """What the names of a kernel's data sets begin with, as those of a CPU's do."""
+    return "matrix" if kernel in MATRIX else "conv"
 
 
 def _joined(folders: Sequence[Path], headers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
