@@ -14,6 +14,7 @@ __all__ = [
     "NotebookError",
     "SpaceError",
     "StoreError",
+    "TrainingError",
     "UsageError",
     "WorkbenchError",
 ]
@@ -56,6 +57,10 @@ class MissingPackage(WorkbenchError, ImportError):
 
 class StoreError(WorkbenchError, OSError):
     """The measurement store cannot read or write (says what is kept and what is lost)."""
+
+
+class TrainingError(WorkbenchError, ArithmeticError):
+    """Training whose loss is no longer a finite number (says at which step, and which weights are kept)."""
 
 
 class BuildError(WorkbenchError, RuntimeError):
