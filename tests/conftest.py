@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no g++ to build the emulated driver with")
     folder = tmp_path_factory.mktemp("emulation")
     header = f'-DEMULATION_HEADER="{EMULATION / "emulation.hpp"}"'
-    command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", header, "-o", str(folder / "cuda.so"), str(EMULATION / "emulation.cpp"), "-ldl"]
+    ptx = f'-DEMULATION_PTX="{sys.executable} {EMULATION / "ptx.py"}"'
+    command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", header, ptx, "-o", str(folder / "cuda.so"), str(EMULATION / "emulation.cpp"), "-ldl"]
     subprocess.run(command, check=True, timeout=250)
     return folder / "cuda.so"
 

@@ -57,11 +57,29 @@ def test_from_a_bundle_to_data_sets(emulated: None, project: Path) -> None:
     assert run("measure", "import-bundle", str(out), "--name", "gpu-here").exit_code == 2
 
 
+def test_blur_from_a_bundle_to_a_data_set(emulated: None, project: Path) -> None:
+    pytest.importorskip("halide")
+    path, out = project / "blur.bundle", project / "results"
+    made = run("measure", "bundle", "--kernels", "blur", "--size", "32", "--configurations", "2", "--workers", "1", "--output", str(path))
+    assert made.exit_code == 0, made.output
+    assert f"{path}: 2 candidates (blur 2), 0.0 MB" in made.stdout
+    assert read_bundle(path).made_by == "workbench measure bundle --kernels blur --configurations 2 --arch sm_80 --size 32 --seed 0"
+    assert run("measure", "run-bundle", str(path), "--out", str(out), "--workers", "1", "--budget-s", "100").exit_code == 0
+    imported = run("measure", "import-bundle", str(out), "--name", "gpu-here")
+    assert imported.exit_code == 0, imported.output
+    data = load_dataset("halide-gpu-here-blur_gpu")
+    assert (data.kernel.name, data.device.kind, data.knobs) == ("blur_gpu", "gpu", ("y_split", "x_tile", "vector"))
+    assert data.frame["status"].tolist() == ["ok", "ok"]
+    assert "compile_s" not in data.frame
+    assert any("PTX by Halide" in note for note in data.notes)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("bundle", "--kernels", "fft", "--output", "x"), "--kernels 'fft'; it is matrix or convolutions"),
+        (("bundle", "--kernels", "fft", "--output", "x"), "--kernels 'fft'; it is matrix, blur or convolutions"),
         (("bundle", "--kernels", "convolutions", "--network", "lenet", "--output", "x"), "there is no network 'lenet'"),
+        (("bundle", "--kernels", "blur", "--size", "33", "--output", "x"), "blur_gpu: n is 33; a thread computes at least 2 columns"),
         (("bundle", "--kernels", "matrix", "--output", "no/such/x"), "is not there; make it first"),
         (("bundle", "--output", "x"), "Missing option '--kernels'"),
         (("run-bundle", "no.bundle", "--out", "x"), "'no.bundle' does not exist"),

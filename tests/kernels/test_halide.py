@@ -44,6 +44,19 @@ def test_fft() -> None:
             found.space(found.workload({"n": n}))
 
 
+def test_our_schedules_of_blur_on_a_gpu_fill_the_image() -> None:
+    found = kernel("blur_gpu")
+    whole = found.space(found.workload({"n": 1024}), "workbench")
+    assert len(whole.members()) == 196
+    assert whole.names == found.space(found.workload({"n": 1024})).names
+    small = found.space(found.workload({"n": 48}), "workbench")
+    seen = [small.config(int(index)) for index in small.members()]
+    assert {config["y_split"] for config in seen} == {1, 2, 4, 8, 16}
+    assert {(config["x_tile"], config["vector"]) for config in seen} == {(x, v) for x in (1, 2, 4, 8, 16) for v in (2, 4, 8, 16) if x * v in (2, 4, 8, 16)}
+    with pytest.raises(UsageError, match="n is 33"):
+        found.space(found.workload({"n": 33}), "workbench")
+
+
 def test_published_blur_rows(expected_tables: Path) -> None:
     found = kernel("blur")
     space = found.space(found.workload({"n": 1024}))

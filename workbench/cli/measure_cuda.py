@@ -10,7 +10,7 @@ import typer
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from workbench.measure.cuda.draft import Draft
 
@@ -18,21 +18,24 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-_KINDS = ("matrix", "convolutions")
-# Matrix kernels take no compiling: they are measured while the first convolutions are compiled.
-_MATRIX_SHARE = 0.25
+_KINDS = ("matrix", "blur", "convolutions")
+# Of the time that is left, for each kind but the last. Matrix kernels and blur take no compiler: they are measured while the first convolutions are compiled.
+_FIRST_SHARE = 0.25
 
 
 @app.command(epilog="Example: workbench measure bundle --kernels matrix --instances 500 --output matrix.bundle")
 def bundle(
-    kernels: Annotated[list[str], typer.Option("--kernels", help="matrix (NN+C's, in CUDA), or convolutions (TVM's schedules); both, if given twice.")],
+    kernels: Annotated[
+        list[str], typer.Option("--kernels", help="matrix (NN+C's, in CUDA), blur (in Halide's schedules), or convolutions (in TVM's); may be given again.")
+    ],
     output: Annotated[Path, typer.Option("--output", help="The bundle: one file.")],
     instances: Annotated[int, typer.Option("--instances", min=1, help="Instances of each matrix kernel: those of workbench measure matrix.")] = 500,
-    configurations: Annotated[int, typer.Option("--configurations", min=1, help="Configurations of each convolution, drawn at random.")] = 100,
+    configurations: Annotated[int, typer.Option("--configurations", min=1, help="Configurations of each convolution, and of blur at each size.")] = 100,
+    size: Annotated[list[int] | None, typer.Option("--size", help="Side of blur's images, may be given again (default: the paper's, 1,024 to 32,768).")] = None,
     network: Annotated[
         list[str] | None, typer.Option("--network", help="Convolutions of this network only, may be given again; training: MetaTune's training kernels.")
     ] = None,
-    arch: Annotated[str, typer.Option("--arch", help="The oldest architecture that convolutions should run on.")] = "sm_80",
+    arch: Annotated[str, typer.Option("--arch", help="The oldest architecture that convolutions and blur should run on.")] = "sm_80",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw and of the inputs.")] = 0,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes that make programs (default: the CPUs that may be used).")] = None,
 ) -> None:
@@ -46,14 +49,19 @@ def bundle(
 
     for kind in kernels:
         if kind not in _KINDS:
-            raise UsageError(f"--kernels {kind!r}; it is {' or '.join(_KINDS)}")
+            raise UsageError(f"--kernels {kind!r}; it is {', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: the folder {output.absolute().parent} is not there; make it first")
     draft = Draft()
     made_by = "workbench measure bundle"
+    ordered = [kind for kind in _KINDS if kind in kernels]
+    shares = {kind: _FIRST_SHARE if kind != ordered[-1] else 1.0 for kind in ordered}
     if "matrix" in kernels:
-        matrix.add(draft, instances, seed, share=_MATRIX_SHARE if "convolutions" in kernels else 1.0)
+        matrix.add(draft, instances, seed, share=shares["matrix"])
         made_by += f" --kernels matrix --instances {instances}"
+    if "blur" in kernels:
+        _add_blur(draft, size or [], configurations, arch, seed, workers, shares["blur"])
+        made_by += f" --kernels blur --configurations {configurations} --arch {arch}{''.join(f' --size {n}' for n in size or [])}"
     if "convolutions" in kernels:
         _add_convolutions(draft, network or [], configurations, arch, seed, workers)
         made_by += f" --kernels convolutions --configurations {configurations} --arch {arch}{''.join(f' --network {name}' for name in network or [])}"
@@ -61,6 +69,18 @@ def bundle(
     stages = ", ".join(f"{stage.name} {stage.candidates:,}" for stage in draft.stages)
     print(f"{output}: {len(draft.candidates):,} candidates ({stages}), {output.stat().st_size / 1e6:.1f} MB")
     print(f"where the GPU is: python -m workbench.measure.cuda.run {output.name} --out RESULTS --budget-s 540")
+
+
+def _add_blur(draft: Draft, sizes: Sequence[int], configurations: int, arch: str, seed: int, workers: int | None, share: float) -> None:
+    from tqdm.auto import tqdm
+
+    from workbench.kernels.blur import SIZES
+    from workbench.measure.cuda import blur
+    from workbench.measure.host import usable_cpus
+
+    with tqdm(desc="schedules", unit="schedule", disable=None) as bar:
+        missing = blur.add(draft, sizes or SIZES, configurations, arch=arch, seed=seed, share=share, workers=workers or usable_cpus(), told=bar.update)
+    _tell_missing(missing)
 
 
 def _add_convolutions(draft: Draft, chosen: Sequence[str], configurations: int, arch: str, seed: int, workers: int | None) -> None:
@@ -79,6 +99,10 @@ def _add_convolutions(draft: Draft, chosen: Sequence[str], configurations: int, 
             workloads |= dict.fromkeys(layer.workload for layer in (*networks.network(name), *networks.winograd_layers(name)))
     with tqdm(total=configurations * len(workloads), desc="programs", unit="program", disable=None) as bar:
         missing = convolutions.add(draft, list(workloads), configurations, arch=arch, seed=seed, workers=workers or usable_cpus(), told=bar.update)
+    _tell_missing(missing)
+
+
+def _tell_missing(missing: Mapping[str, int]) -> None:
     for reason, count in sorted(missing.items(), key=lambda item: -item[1])[:5]:
         print(f"  {count:,} configurations left out: {reason}")
 

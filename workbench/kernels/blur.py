@@ -1,6 +1,7 @@
 """NN+C's blur kernel in Halide: a 3 x 3 box filter of an n x n image in two passes, with the schedules of Table IV.
 
-The space `workbench` is Table IV's for the program that we build, kernels/halide/blur.py: the same knobs and conditions, with tiles no larger than the image.
+The space `workbench` is Table IV's for the programs that we build, kernels/halide/blur.py and blur_gpu.py: the same knobs and conditions, with tiles no larger
+than the image; on a GPU they fill it without a rest.
 The operation count depends on the schedule, which may recompute the first pass, so there is none.
 """
 
@@ -41,7 +42,8 @@ def _table_iv(name: str, splits: tuple[int, ...]) -> Space:
 _CPU = _table_iv("halide", _SPLITS)
 
 _TILES = tuple(2**p for p in range(7))
-_GPU = Space("halide", (Choice("y_split", _TILES), Choice("x_tile", _TILES), Choice("vector", (2, 4, 8, 16))))
+_VECTORS = (2, 4, 8, 16)
+_GPU = Space("halide", (Choice("y_split", _TILES), Choice("x_tile", _TILES), Choice("vector", _VECTORS)))
 
 
 def _cpu(workload: Workload) -> Space:
@@ -61,7 +63,16 @@ def _gpu(workload: Workload) -> Space:
     return _GPU
 
 
+def _gpu_workbench(workload: Workload) -> Space:
+    n = whole(workload, "n")
+    if n % 2:
+        raise UsageError(f"{workload.kernel}: n is {n}; a thread computes at least 2 columns, and threads compute whole tiles: n is even")
+    tiles, vectors = (tuple(value for value in values if n % value == 0) for values in (_TILES, _VECTORS))
+    fits = Constraint("x_tile threads of vector columns divide the image", ("x_tile", "vector"), lambda x_tile, vector: n % (x_tile * vector) == 0)
+    return Space("workbench", (Choice("y_split", tiles), Choice("x_tile", tiles), Choice("vector", vectors)), (fits,))
+
+
 KERNELS: Mapping[str, Kernel] = {
     "blur": Kernel("blur", "Halide blur, CPU", ("n",), _complexity, spaces={"halide": _cpu, "workbench": _workbench}),
-    "blur_gpu": Kernel("blur_gpu", "Halide blur, GPU", ("n",), _complexity, spaces={"halide": _gpu}),
+    "blur_gpu": Kernel("blur_gpu", "Halide blur, GPU", ("n",), _complexity, spaces={"halide": _gpu, "workbench": _gpu_workbench}),
 }

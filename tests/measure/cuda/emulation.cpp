@@ -2,8 +2,9 @@
 //
 // NVRTC compiles CUDA C as C++ with g++ into a shared object, whose bytes are the "machine code" that the driver loads. Kernels are really executed, thread by
 // thread; threads that meet at a barrier are fibers of one thread. Work is done where a device would have done it by then, at a synchronisation or a copy, so
-// what a kernel does wrong shows as late as there: an address that belongs to nobody is CUDA_ERROR_ILLEGAL_ADDRESS, and after that the context is lost. Memory
-// is as large as EMULATED_MEMORY_BYTES says. EMULATED_FOLDER is where programs are built, and those built before are found again.
+// what a kernel does wrong shows as late as there: an address that belongs to nobody is CUDA_ERROR_ILLEGAL_ADDRESS, and after that the context is lost. PTX is
+// turned into C++ (ptx.py) when it is loaded. Memory is as large as EMULATED_MEMORY_BYTES says. EMULATED_FOLDER is where programs are built, and those built
+// before are found again.
 #define EMULATION
 #include "emulation.hpp"
 
@@ -27,7 +28,7 @@
 
 namespace {
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, ILLEGAL_INSTRUCTION = 715 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_PTX = 218, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, ILLEGAL_INSTRUCTION = 715 };
 
 // ------------------------------------------------------------------------------------------------ executing a kernel
 // A kernel's parameters are pointers and whole numbers: all fit into a machine word, and the calling convention passes more of them than it takes without harm.
@@ -220,6 +221,32 @@ bool write_file(const std::string& path, const std::string& text) {
     return std::fclose(file) == 0 && whole;
 }
 
+// The shared object that g++ makes of C++, built once; False with what it says where it is no C++.
+bool compile(const std::string& text, std::string& log, std::string& image) {
+    const std::string name = folder() + "/" + std::to_string(std::hash<std::string>{}(text)), mine = name + "." + std::to_string(getpid());
+    if (read_file(name + ".so", image)) return true;
+    write_file(mine + ".cpp", "#include \"" EMULATION_HEADER "\"\n#line 1 \"kernel.cu\"\n" + text);
+    const int status = std::system(("g++ -O1 -w -shared -fPIC -o " + mine + ".so " + mine + ".cpp 2> " + mine + ".log").c_str());
+    read_file(mine + ".log", log);
+    unlink((mine + ".cpp").c_str());
+    unlink((mine + ".log").c_str());
+    if (status != 0) return false;
+    std::rename((mine + ".so").c_str(), (name + ".so").c_str());
+    return read_file(name + ".so", image);
+}
+
+bool compile_ptx(const std::string& ptx, std::string& image) {
+    const std::string mine = folder() + "/ptx-" + std::to_string(getpid());
+    std::string text, log;
+    write_file(mine + ".ptx", ptx);
+    const int status = std::system((EMULATION_PTX " " + mine + ".ptx " + mine + ".txt").c_str());
+    const bool made = status == 0 && read_file(mine + ".txt", text) && compile(text, log, image);
+    unlink((mine + ".ptx").c_str());
+    unlink((mine + ".txt").c_str());
+    if (!made) std::fprintf(stderr, "%s", log.c_str());
+    return made;
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ the driver
@@ -249,13 +276,20 @@ API cuCtxSynchronize() { return drain(); }
 
 API cuModuleLoadData(Module** module, const char* image) {
     if (lost) return lost;
-    // The size is not known: the image is followed by its length, as the compiler below writes it.
-    std::size_t bytes;
-    if (std::memcmp(image, "EMULATED", 8) != 0) return INVALID_IMAGE;
-    std::memcpy(&bytes, image + 8, sizeof bytes);
+    std::string code;
+    if (std::strncmp(image, "EMULATED", 8) == 0) {
+        // The size is not known: the image is followed by its length, as the compiler below writes it.
+        std::size_t bytes;
+        std::memcpy(&bytes, image + 8, sizeof bytes);
+        code.assign(image + 16, bytes);
+    } else if (std::strstr(image, ".version") == nullptr) {
+        return INVALID_IMAGE;
+    } else if (!compile_ptx(image, code)) {
+        return INVALID_PTX;
+    }
     static int loaded = 0;  // what is loaded under a name is not read again
     const std::string path = folder() + "/module-" + std::to_string(getpid()) + "-" + std::to_string(++loaded);
-    if (!write_file(path, std::string(image + 16, bytes))) return INVALID_IMAGE;
+    if (!write_file(path, code)) return INVALID_IMAGE;
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     unlink(path.c_str());
     if (!handle) return std::fprintf(stderr, "%s\n", dlerror()), INVALID_IMAGE;
@@ -343,7 +377,8 @@ API cuEventElapsedTime(float* milliseconds, Event* start, Event* end) {
 }
 API cuGetErrorName(int code, const char** name) {
     static const std::map<int, const char*> known = {{INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},     {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                                     {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"},     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+                                                     {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"},     {INVALID_PTX, "CUDA_ERROR_INVALID_PTX"},
+                                                     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
                                                      {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {ILLEGAL_INSTRUCTION, "CUDA_ERROR_ILLEGAL_INSTRUCTION"}};
     const auto found = known.find(code);
     return found == known.end() ? INVALID_VALUE : (*name = found->second, SUCCESS);
@@ -372,17 +407,7 @@ API nvrtcCompileProgram(Program* program, int count, const char* const* options)
         text.replace(at, end - at, text.substr(at + 11, end - at - 11) + " __shared__");
         at = end;
     }
-    const std::string name = folder() + "/" + std::to_string(std::hash<std::string>{}(text)), mine = name + "." + std::to_string(getpid());
-    if (!read_file(name + ".so", program->image)) {
-        write_file(mine + ".cpp", "#include \"" EMULATION_HEADER "\"\n#line 1 \"kernel.cu\"\n" + text);
-        const int status = std::system(("g++ -O1 -w -shared -fPIC -o " + mine + ".so " + mine + ".cpp 2> " + mine + ".log").c_str());
-        read_file(mine + ".log", program->log);
-        unlink((mine + ".cpp").c_str());
-        unlink((mine + ".log").c_str());
-        if (status != 0) return 6;
-        std::rename((mine + ".so").c_str(), (name + ".so").c_str());
-        read_file(name + ".so", program->image);
-    }
+    if (!compile(text, program->log, program->image)) return 6;
     const std::size_t bytes = program->image.size();
     program->image = "EMULATED" + std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + program->image;
     return 0;

@@ -205,7 +205,7 @@ class Bundle:
     _sources: Any
 
     def source(self, program: int) -> str:
-        """CUDA C of a program."""
+        """CUDA C of a program, or PTX (`compile.is_ptx`)."""
         return str(self._sources[program].as_py())
 
     @cached_property

@@ -5,7 +5,7 @@ describe the device only). What a candidate does to the context, it does to this
 
     describe  the device and its driver; `absent` says why there is none
     verify    the inputs and the expected result of a problem against numpy's
-    measure   a candidate: `cubin`, `launches`, `scratch` buffers and its problem, timed by `policy`, once where it is slower than `slowest_s`
+    measure   a candidate: `cubin` (or PTX), `launches`, `scratch` buffers and its problem, timed by `policy`, once where it is slower than `slowest_s`
     floor     seconds of a kernel that does nothing, timed the same way
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import DeviceError
-from workbench.measure.cuda.driver import NAN, OUT_OF_MEMORY, REFUSED, Cuda, CudaError
+from workbench.measure.cuda.driver import NAN, NOT_COMPILED, OUT_OF_MEMORY, REFUSED, Cuda, CudaError
 from workbench.measure.cuda.inputs import half_bits, values
 from workbench.measure.serving import Commands, serve
 from workbench.measure.timing import Policy
@@ -226,8 +226,12 @@ class _Gpu:
                 self.flush_buffer = self.allocate(self.flushed, problem)
             self._check_and_time(request, module, problem, scratch, answer)
         except CudaError as error:
-            refused = error.call == "cuLaunchKernel" and error.code in REFUSED
-            answer |= {"status": str(Status.INVALID_CONFIG if refused else Status.RUN_ERROR), "error": f"{answer['stage']}: {error}"}
+            status = Status.RUN_ERROR
+            if error.call == "cuLaunchKernel" and error.code in REFUSED:
+                status = Status.INVALID_CONFIG
+            elif answer["stage"] == "load" and error.code in NOT_COMPILED:
+                status = Status.COMPILE_ERROR
+            answer |= {"status": str(status), "error": f"{answer['stage']}: {error}"}
             answer["lost"] = self._lost()
             self.forget(request["problem"]["key"])  # nobody knows what was written where
         for address in scratch.values():

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from workbench.errors import BuildError, UsageError
 from workbench.measure.serving import Commands, serve
 
-__all__ = ["COMPILERS", "Compiler", "Nvcc", "Nvrtc", "compilers", "option_of"]
+__all__ = ["COMPILERS", "Compiler", "Nvcc", "Nvrtc", "compilers", "is_ptx", "option_of"]
 
 # Names another NVRTC library than the one that is found.
 LIBRARY = "WORKBENCH_NVRTC"
@@ -133,6 +133,12 @@ def compilers(only: str | None = None) -> tuple[dict[str, str], dict[str, str]]:
         except BuildError as error:
             missing[name] = str(error)
     return there, missing
+
+
+def is_ptx(source: str) -> bool:
+    """Whether a program is PTX, which a driver compiles by itself when it is loaded: that begins with its version, which CUDA C never does."""
+    statements = (line.strip() for line in source.splitlines())
+    return next((line for line in statements if line and not line.startswith("//")), "").startswith(".version ")
 
 
 def option_of(architecture: str) -> str:

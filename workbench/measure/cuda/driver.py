@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LIBRARY", "NAN", "OUT_OF_MEMORY", "REFUSED", "Cuda", "CudaError", "FunctionFacts"]
+__all__ = ["LIBRARY", "NAN", "NOT_COMPILED", "OUT_OF_MEMORY", "REFUSED", "Cuda", "CudaError", "FunctionFacts"]
 
 # Names another driver library than the system's.
 LIBRARY = "WORKBENCH_CUDA_DRIVER"
@@ -24,6 +24,9 @@ OUT_OF_MEMORY = 2
 # Errors of a launch that this device can never make: more threads, blocks, shared memory or registers than it has (CUDA_ERROR_INVALID_VALUE,
 # CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES).
 REFUSED = (1, 701)
+# Errors of loading PTX: it is none, there is no compiler in the driver, the PTX is of a later version, or the driver may not compile (CUDA_ERROR_INVALID_PTX,
+# JIT_COMPILER_NOT_FOUND, UNSUPPORTED_PTX_VERSION, JIT_COMPILATION_DISABLED).
+NOT_COMPILED = (218, 221, 222, 223)
 
 _Pointer, _Address, _Int, _Size = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_size_t
 _SIGNATURES: Mapping[str, Sequence[Any]] = {
@@ -137,7 +140,7 @@ class Cuda:
 
     # ------------------------------------------------------------------------------------------------ programs
     def load(self, image: bytes) -> ctypes.c_void_p:
-        """A module of a compiled program. Raises CudaError, for a program of another architecture too."""
+        """A module of a compiled program, or of PTX, which the driver compiles. Raises CudaError, for a program of another architecture too."""
         module = _Pointer()
         self._call("cuModuleLoadData", ctypes.byref(module), image)
         return module

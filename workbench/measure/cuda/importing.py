@@ -29,7 +29,8 @@ _COLUMNS = tuple(name for name in DETAILS if name not in ("group", "gpu_process"
 
 
 def import_results(folders: Sequence[Path], name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
-    """Write what runs have brought back as data sets: `matrix-<name>-<kernel>-<variant>` for a matrix kernel, `conv-<name>-<kernel>` for a kind of convolution.
+    """Write what runs have brought back as data sets: `matrix-<name>-<kernel>-<variant>` for a matrix kernel, `conv-<name>-<kernel>` for a kind of convolution,
+    `halide-<name>-blur_gpu` for blur.
 
     Rows are as `workbench.measure.export.export` makes them, what was measured in several runs being one row with several attempts. Further columns are of the
     attempt that stands: `label` is the class that a configuration was sampled from, the others see `workbench.measure.cuda.records`.
@@ -71,7 +72,7 @@ def import_results(folders: Sequence[Path], name: str, root: Path, *, notes: Seq
 
 def _family(kernel: str) -> str:
     """What the names of a kernel's data sets begin with, as those of a CPU's do."""
-    return "matrix" if kernel in MATRIX else "conv"
+    return "matrix" if kernel in MATRIX else "conv" if kernel in CONVOLUTIONS else "halide"
 
 
 def _joined(folders: Sequence[Path], headers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -88,7 +89,7 @@ def _joined(folders: Sequence[Path], headers: Sequence[Mapping[str, Any]]) -> Ma
 def _plain(measurement: Measurement) -> Measurement:
     if measurement.workload.kernel in CONVOLUTIONS:
         return in_plain_columns(measurement)
-    return replace(measurement, compile_s=None)  # one program runs every instance of a matrix kernel
+    return replace(measurement, compile_s=None)  # one program runs every size
 
 
 def _series(kernel: str, variant: str, inputs: Sequence[Sequence[tuple[Measurement, Mapping[str, Any]]]], header: Mapping[str, Any]) -> Series:

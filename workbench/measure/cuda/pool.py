@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import StoreError
+from workbench.measure.cuda.compile import is_ptx
 from workbench.measure.cuda.crew import Crew
 from workbench.measure.isolation import Child, ChildFailure, Closing
 from workbench.schema import Status
@@ -23,8 +24,8 @@ class Compiled:
 
     Attributes:
         status: OK, COMPILE_ERROR or TIMEOUT.
-        path: the machine code, None unless status is OK.
-        compile_s: seconds it took; None where the machine code was there already, or the compiler did not come to an end.
+        path: the machine code, None unless status is OK. PTX stays what it is: the driver makes machine code of it when it loads it.
+        compile_s: seconds it took; None where the machine code was there already, or the compiler did not come to an end, and of PTX.
         error: the reason of a failure.
     """
 
@@ -73,6 +74,8 @@ class Pool(Closing):
             return Compiled(Status.OK, target)
         try:
             text.write_text(source, encoding="utf-8")
+            if is_ptx(source):
+                return Compiled(Status.OK, text.replace(target.with_suffix(".ptx")))
             answer = child.ask({"do": "compile", "source": str(text), "target": str(target), "architecture": self._architecture}, limit_s)
         except ChildFailure as failure:
             return Compiled(Status.TIMEOUT if failure.status is Status.TIMEOUT else Status.COMPILE_ERROR, error=f"the compiler: {failure.reason}")

@@ -99,7 +99,7 @@ def record(
     if functions := outcome.get("functions"):
         details |= {name: max(facts[name] for facts in functions.values()) for name in ("registers", "shared_bytes", "local_bytes")}
         details["max_threads"] = min(facts["max_threads"] for facts in functions.values())
-    if compiled.path is not None:
+    if compiled.path is not None and compiled.path.suffix != ".ptx":
         details["cubin_bytes"] = compiled.path.stat().st_size
     return {**measurement.to_json(), "details": details}
 

@@ -52,6 +52,20 @@ extern "C" __global__ void reference_mp(const float* a, double* expected, float*
     keep(expected, size, at, (double)largest, 0);
 }
 
+// The mean of 3 x 3 pixels of an image of (n + 2) x (n + 2), for each of n x n.
+extern "C" __global__ void reference_blur(const float* image, double* expected, float* size, int n) {
+    const int at = number();
+    if (at >= n * n) return;
+    const float* first = image + (at / n * (n + 2) + at % n);
+    double sum = 0, terms = 0;
+    for (int i = 0; i < 9; ++i) {
+        const double pixel = (double)first[i / 3 * (n + 2) + i % 3];
+        sum += pixel;
+        terms += absolute(pixel);
+    }
+    keep(expected, size, at, sum / 9, terms / 9);
+}
+
 // Convolutions of n inputs of ci x h x w with co filters of ci / groups x kh x kw: steps of the filter sy, sx, steps within it dy, dx, zeros above py and to the
 // left px, and an output of oh x ow. One-dimensional ones have h = kh = oh = 1.
 extern "C" __global__ void reference_convolution(const float* data, const float* weight, double* expected, float* size, int n, int ci, int h, int w, int co, int kh,
