@@ -48,7 +48,8 @@ def pretrain(
     inputs, labels = [torch.from_numpy(array) for array in pool.inputs], torch.from_numpy(pool.labels)
     optimiser = torch.optim.Adam(learning, lr=rate)
     good = [t.detach().clone() for t in (*learning, *net.buffers())]
-    history, step = [], 0
+    history: list[float] = []
+    step = 0
 
     def check(number: float, what: str) -> None:
         if math.isfinite(number):
