@@ -130,6 +130,7 @@ class MeasuredTask:
         valid: whether each ran and was right [n].
         time_s: seconds of each [n], NaN for a failure.
         build_s: seconds that its build took [n], NaN where not recorded.
+        run_s: seconds that all repeats of its timing took [n], NaN where not recorded.
     """
 
     task: TuningTask
@@ -138,6 +139,7 @@ class MeasuredTask:
     valid: _Bools
     time_s: NDArray[np.float64]
     build_s: NDArray[np.float64]
+    run_s: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -160,7 +162,7 @@ class MeasuredTask:
     def rows(self, chosen: ArrayLike) -> MeasuredTask:
         """The table with some of its rows alone."""
         places = np.asarray(chosen)
-        return MeasuredTask(self.task, *(getattr(self, name)[places] for name in ("indices", "throughput", "valid", "time_s", "build_s")))
+        return MeasuredTask(self.task, *(getattr(self, name)[places] for name in ("indices", "throughput", "valid", "time_s", "build_s", "run_s")))
 
 
 def aligned(vectors: _Floats, columns: Sequence[str], wanted: Sequence[str]) -> _Floats:
@@ -228,12 +230,25 @@ def _measured(task: TuningTask, rows: pd.DataFrame, dataset: str) -> MeasuredTas
             "time_s": rows["time_s"].to_numpy(dtype=np.float64, na_value=np.nan),
             "valid": (rows["status"] == "ok").to_numpy(),
             "build_s": rows["compile_s"].to_numpy(dtype=np.float64, na_value=np.nan) if "compile_s" in rows else np.nan,
+            "run_s": _run_s(rows),
         }
     )
-    by = table.groupby("index", sort=False).agg(time_s=("time_s", "median"), valid=("valid", "all"), build_s=("build_s", "median"))
+    by = table.groupby("index", sort=False).agg(time_s=("time_s", "median"), valid=("valid", "all"), build_s=("build_s", "median"), run_s=("run_s", "median"))
     valid = by["valid"].to_numpy()
     if not valid.any():
         raise DataError(f"data set {dataset}: no configuration of {task.name} is valid, so there is no best to compare with")
     time_s = np.where(valid, by["time_s"], np.nan)
     work = flop(task.workload.params) / 1e9 if flop else 1.0
-    return MeasuredTask(task, by.index.to_numpy(), np.where(valid, work / time_s, 0.0), valid, time_s, by["build_s"].to_numpy())
+    throughput = np.where(valid, work / time_s, 0.0)
+    return MeasuredTask(task, by.index.to_numpy(), throughput, valid, time_s, by["build_s"].to_numpy(), by["run_s"].to_numpy())
+
+
+def _run_s(rows: pd.DataFrame) -> NDArray[np.float64]:
+    # A failure has no repeats: what it took until it failed nobody recorded.
+    if "times_s" in rows:
+        took = np.array([float(np.sum(times)) for times in rows["times_s"]])
+    elif "n_rep" in rows:
+        took = (rows["n_rep"] * rows["time_s"]).to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        took = np.zeros(len(rows))
+    return np.where(took > 0, took, np.nan)

@@ -8,40 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.features.tasks import TuningTask
+from workbench.measure.answers import Answer, Answers
 from workbench.models.surrogate import Adapted, Trials
 from workbench.tune.search import Candidates, Indices, Search
 
 __all__ = ["Answer", "Answers", "Budget", "Outcome", "Session", "Tuner", "tune"]
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What measuring a batch gave.
-
-    Attributes:
-        throughput: GFLOP/s [n], 0 for a failure.
-        valid: whether each ran and was right [n].
-        build_s, run_s: seconds of building and of running each [n], NaN where not recorded.
-    """
-
-    throughput: NDArray[np.float64]
-    valid: NDArray[np.bool_]
-    build_s: NDArray[np.float64]
-    run_s: NDArray[np.float64]
-
-
-class Answers(Protocol):
-    """Measures configurations, or looks them up."""
-
-    def __call__(self, indices: Indices) -> Answer:
-        """An outcome for each of `indices` [n], in their order."""
 
 
 @dataclass(frozen=True)
@@ -124,23 +101,23 @@ class Tuner:
         """
         given = np.asarray(indices)
         self.task.space.digits(given)
-        trials = self.trials.and_then(given, throughput, valid)
-        self.model.update(trials)
-        self.trials = trials
-        self._left.tried(given)
+        # What was measured is kept, whatever the model makes of it.
+        self.trials = self.trials.and_then(given, throughput, valid)
         self.predicted = np.concatenate([self.predicted, [self._said.get(index, np.nan) for index in given.tolist()]])
+        self._left.tried(given)
+        self.model.update(self.trials)
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How a tuning ended.
+    """How a tuning ended, or how it stands after a round.
 
     Attributes:
         trials: all that was measured, in order.
         predicted: what the cost model had said of each [trials].
-        round: in which round each was measured [trials], from 0.
+        round: in which round each was measured [trials], from 0; -1 for what the tuner was told before.
         seconds: spent by each round on searching, updating the model, building and running [rounds, 4]; NaN where not recorded.
-        why: what ended it.
+        why: what ended it, "" while it goes on.
     """
 
     trials: Trials
@@ -150,55 +127,75 @@ class Outcome:
     why: str
 
 
-Session = Callable[[Tuner, Indices, Answer], None]
+Session = Callable[[Outcome], None]
 
 
 def tune(tuner: Tuner, answers: Answers, budget: Budget, batch: int = 64, on_round: Session | None = None) -> Outcome:
-    """Ask, measure, tell, until the budget is spent or no candidate is left. Interrupted (Ctrl-C) it gives what it has.
+    """Ask, measure, tell, until the budget is spent or no candidate is left.
+
+    Interrupted (Ctrl-C), or with a cost model or a search that fails (a loss that is no number, say), it ends there and gives what it has; the outcome says so.
 
     Args:
         tuner: may have been told of trials before; they do not count.
-        answers: measures configurations.
+        answers: measures configurations. What it raises ends the tuning; `tuner` has what was measured before.
         budget: when to stop.
         batch: configurations a round (AutoTVM: 64).
-        on_round: called after each round with the tuner, what was asked for, and the answer.
+        on_round: called after each round with how it stands.
     """
     start = len(tuner.trials)
-    rounds: list[int] = []
+    rounds = [-1] * start
     spent: list[tuple[float, float, float, float]] = []
     improved, why = 0, ""
+
+    def outcome() -> Outcome:
+        return Outcome(tuner.trials, tuner.predicted, np.array(rounds, dtype=np.int64), np.array(spent).reshape(-1, 4), why)
+
     while not why:
-        done = len(tuner.trials) - start
+        done = len(rounds) - start
         count = batch if budget.trials is None else min(batch, budget.trials - done)
+        before = tuner.trials.best
         try:
             began = time.perf_counter()
-            asked = tuner.ask(count)
-            proposed = time.perf_counter()
+            try:
+                asked = tuner.ask(count)
+            except WorkbenchError as error:
+                why = f"the search failed: {error}"
+                break
             if not len(asked):
                 why = "no candidates are left"
                 break
+            proposed = time.perf_counter()
             answer = answers(asked)
             measured = time.perf_counter()
-            before = tuner.trials.best
-            tuner.tell(asked, answer.throughput, answer.valid)
-            told = time.perf_counter()
         except KeyboardInterrupt:
             why = "interrupted"
             break
-        rounds += [len(spent)] * len(asked)
+        try:
+            tuner.tell(asked, answer.throughput, answer.valid)
+        except KeyboardInterrupt:
+            why = "interrupted"
+        except WorkbenchError as error:
+            why = f"the cost model failed: {error}"
         build, run = (float(np.nansum(part)) if np.isfinite(part).any() else np.nan for part in (answer.build_s, answer.run_s))
         if np.isnan(build) and np.isnan(run):
             run = measured - proposed
-        spent.append((proposed - began, told - measured, build, run))
-        if on_round is not None:
-            on_round(tuner, asked, answer)
-        done += len(asked)
+        rounds += [len(spent)] * (len(tuner.trials) - len(rounds))
+        spent.append((proposed - began, time.perf_counter() - measured, build, run))
+        done = len(rounds) - start
         if tuner.trials.best > before:
             improved = int(tuner.trials.throughput[start:].argmax()) + 1
-        if budget.trials is not None and done >= budget.trials:
-            why = f"{done} trials"
-        elif budget.seconds is not None and np.nansum(spent) >= budget.seconds:
-            why = f"{np.nansum(spent):.0f} seconds"
-        elif budget.no_improvement is not None and done - improved >= budget.no_improvement:
-            why = f"{done - improved} trials without improvement"
-    return Outcome(tuner.trials, tuner.predicted, np.array(rounds, dtype=np.int64), np.array(spent).reshape(-1, 4), why)
+        why = why or _spent(budget, done, float(np.nansum(spent)), done - improved)
+        if on_round is not None:
+            on_round(outcome())
+    return outcome()
+
+
+def _spent(budget: Budget, trials: int, seconds: float, in_vain: int) -> str:
+    """What of a budget is spent, "" if nothing is."""
+    if budget.trials is not None and trials >= budget.trials:
+        return f"{trials} trials"
+    if budget.seconds is not None and seconds >= budget.seconds:
+        return f"{seconds:.0f} seconds"
+    if budget.no_improvement is not None and in_vain >= budget.no_improvement:
+        return f"{in_vain} trials without improvement"
+    return ""
