@@ -14,12 +14,14 @@ from workbench.metrics.search import best_so_far
 from workbench.models.surrogate import Trials
 from workbench.space import Choice, Space
 from workbench.tune.annealing import Annealing
+from workbench.tune.bayes import BatchBO
 from workbench.tune.search import Candidates, Greedy, RandomSearch, Search
 
 SEARCHES: dict[str, Callable[[], Search]] = {
     "random": RandomSearch,
     "greedy": Greedy,
     "annealing": Annealing,
+    "bayes": lambda: BatchBO(samples=128, looked_at=128),
 }
 KNOWING = [name for name in SEARCHES if name != "random"]
 every_search = pytest.mark.parametrize("name", SEARCHES)

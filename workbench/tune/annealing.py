@@ -19,7 +19,7 @@ __all__ = ["Annealing"]
 
 Floats = NDArray[np.float64]
 
-_TRIES = 4  # draws a move has to find a configuration that may be measured; without success its chain stays for a step
+_TRIES = 2  # draws a move has to find a configuration that may be measured; without success its chain stays for a step
 _DENSE = 8  # a table that holds at least one in so many configurations of its space is walked by changing a knob
 _NEIGHBOURS = 16  # of a row of a sparser table
 
@@ -169,11 +169,12 @@ class _KnobMoves:
     def from_(self, indices: Indices, rng: np.random.Generator) -> Indices:
         if not len(self._free):
             return indices
-        knob = rng.integers(len(self._free), size=(1 if self._always else _TRIES, len(indices)))
+        which, far = rng.random((2, 1 if self._always else _TRIES, len(indices)))
+        knob = (which * len(self._free)).astype(np.intp)
         radix, stride = self._radix[knob], self._stride[knob]
         digit: NDArray[Any] = indices // stride % radix
         # One of the other options: 1 to radix - 1 further, around the end.
-        there: Indices = indices + ((digit + rng.integers(1, radix)) % radix - digit) * stride
+        there: Indices = indices + ((digit + 1 + (far * (radix - 1)).astype(np.int64)) % radix - digit) * stride
         if self._always:
             return there[0]
         good = self._good(there.ravel()).reshape(there.shape)
