@@ -19,7 +19,7 @@ from workbench.tune.search import Candidates, Indices, Search
 if TYPE_CHECKING:
     import torch
     from botorch.models import SingleTaskGP
-    from botorch.posteriors import Posterior
+    from botorch.posteriors.gpytorch import GPyTorchPosterior
 
 __all__ = ["BatchBO", "choose_batch", "residual_posterior"]
 
@@ -106,7 +106,7 @@ def _means(model: Adapted, indices: Indices) -> Floats:
     return np.nan_to_num(model.predict(indices).mean, nan=-1.0) if len(indices) else np.empty(0)
 
 
-def residual_posterior(points: Floats, residual: Floats, wanted: Floats, seed: int = 0) -> tuple[Posterior, float]:
+def residual_posterior(points: Floats, residual: Floats, wanted: Floats, seed: int = 0) -> tuple[GPyTorchPosterior, float]:
     """The posterior of a Gaussian process at points, given the cost model's errors at others; its prior mean is a constant near 0.
 
     Botorch's defaults: a squared-exponential kernel with a length scale a column, noise, both with priors.
@@ -123,7 +123,7 @@ def residual_posterior(points: Floats, residual: Floats, wanted: Floats, seed: i
     from botorch import settings
     from botorch.models import SingleTaskGP
     from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-    from botorch.posteriors import GPyTorchPosterior
+    from botorch.posteriors.gpytorch import GPyTorchPosterior
     from gpytorch.distributions import MultivariateNormal
 
     at = torch.from_numpy(wanted)
@@ -137,11 +137,13 @@ def residual_posterior(points: Floats, residual: Floats, wanted: Floats, seed: i
         gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(residual / spread)[:, None], outcome_transform=None)
         _fit(gp)
         with torch.no_grad():
-            return gp.posterior(at), spread
+            posterior = gp.posterior(at)
+        assert isinstance(posterior, GPyTorchPosterior)  # of another kind where outcomes are transformed
+        return posterior, spread
 
 
 def _fit(gp: SingleTaskGP) -> None:
-    from botorch.exceptions import ModelFittingError
+    from botorch.exceptions.errors import ModelFittingError
     from botorch.fit import fit_gpytorch_mll
     from botorch.optim.fit import fit_gpytorch_mll_scipy
     from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -156,7 +158,7 @@ def _fit(gp: SingleTaskGP) -> None:
 
 
 def choose_batch(
-    posterior: Posterior,
+    posterior: GPyTorchPosterior,
     spread: float,
     mean: Floats,
     best: float,
@@ -177,7 +179,7 @@ def choose_batch(
         best: relative throughput of the best so far.
     """
     import torch
-    from botorch.sampling import SobolQMCNormalSampler
+    from botorch.sampling.normal import SobolQMCNormalSampler
     from linear_operator.utils.warnings import NumericalWarning
 
     with torch.no_grad(), warnings.catch_warnings():
