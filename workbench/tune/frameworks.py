@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike
 
 from workbench.errors import UsageError
 from workbench.features.tasks import MeasuredTask, TuningTask
+from workbench.models.boosting import Xgb, XgbXfer, XgbXferShrunk
 from workbench.models.surrogate import Adapted, Estimate, Surrogate, Trials
+from workbench.tune.annealing import Annealing
 from workbench.tune.loop import Tuner
 from workbench.tune.search import Candidates, Greedy, RandomSearch, Search
 
@@ -22,7 +24,7 @@ class Framework:
     """A way to tune.
 
     Attributes:
-        name: as on the command line.
+        name: the paper's, where it has one.
         title: what it is.
         surrogate: makes the cost model before it has learnt anything.
         search: makes the search algorithm, one for each task.
@@ -80,12 +82,19 @@ class NoModel(Surrogate, Adapted):
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
-    found.name: found for found in (Framework("random", "configurations by chance", NoModel, RandomSearch, transfers=False, epsilon=0.0),)
+    found.name: found
+    for found in (
+        Framework("xgb", "AutoTVM's boosted trees, annealing", Xgb, Annealing, transfers=False),
+        Framework("xgb-Xfer", "AutoTVM's boosted trees on those of other tasks, annealing", XgbXfer, Annealing, transfers=True),
+        Framework("xgb-Xfer-shrunk", "trees of other tasks with a correction kept small, greedy", XgbXferShrunk, Greedy, transfers=True, epsilon=1 / 16),
+        Framework("random", "configurations by chance", NoModel, RandomSearch, transfers=False, epsilon=0.0),
+    )
 }
 
 
 def framework(name: str) -> Framework:
-    """The framework of that name. Raises UsageError, with the names there are."""
-    if name not in FRAMEWORKS:
-        raise UsageError(f"no framework {name!r}; there are {', '.join(FRAMEWORKS)}")
-    return FRAMEWORKS[name]
+    """The framework of that name, in capitals or not. Raises UsageError, with the names there are."""
+    for known, found in FRAMEWORKS.items():
+        if known.lower() == name.lower():
+            return found
+    raise UsageError(f"no framework {name!r}; there are {', '.join(FRAMEWORKS)}")
