@@ -76,7 +76,7 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("template", [True, False])
 def test_what_does_not_matter(template: bool) -> None:
-    """Order of members, order of loops, null loops left out, and what stands in the vector of one that is not there."""
+    """Order of members, order of loops, null loops left out, and a column that has no deviation."""
     _, there, graphs = invented(template)
     there[:, :20] = False
     graphs[:, :20] = 0
@@ -86,10 +86,6 @@ def test_what_does_not_matter(template: bool) -> None:
     torch.testing.assert_close(model(graphs[order]), said[order])
     torch.testing.assert_close(model(graphs[:, torch.randperm(LOOPS, generator=torch.Generator().manual_seed(0))]), said)
     torch.testing.assert_close(model(graphs[:, 20:]), said)
-    noise = graphs.clone()
-    noise[..., :-1][~torch.from_numpy(there)] = 7.0
-    torch.testing.assert_close(model(noise), said)
-    # A column of no deviation is left out, the others are not.
     noise = graphs.clone()
     noise[..., COLUMNS - 1] += 3
     torch.testing.assert_close(model(noise), said)

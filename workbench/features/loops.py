@@ -27,7 +27,7 @@ from workbench.kernels.base import Kernel
 from workbench.loopnest import ANNOTATIONS, Access, LoopNest, NestBatch, Number
 from workbench.schema import Workload
 
-__all__ = ["HEAD", "TOUCH", "Layout", "LoopVectors", "context_vectors", "stream", "touched"]
+__all__ = ["HEAD", "TOUCH", "Layout", "LoopVectors", "Table", "context_vectors", "stream", "tables", "touched"]
 
 _Floats = NDArray[np.float32]
 _PRODUCTS = ("length", "nest_level", "topdown", "bottomup")
@@ -46,7 +46,7 @@ def context_vectors(nests: NestBatch) -> _Floats:
     layout = _by_name(nests)
     found = np.zeros((nests.size, *layout.shape), dtype=np.float32)
     for places, nest in nests.parts:
-        table = _Table(nest, layout, max(nest.batch, 1))
+        table = Table(nest, layout, max(nest.batch, 1))
         table.fill(nest)
         for start in range(0, nest.batch, _ROWS):
             rows = places[start : start + _ROWS]
@@ -98,17 +98,34 @@ def stream(
     """Vectors in pieces that fit into the cache, as `LoopVectors.stream` gives them, in a layout of one's own, which may differ with the structure."""
     if rows < 1:
         raise UsageError(f"a piece has at least one row, not {rows}")
+    for places, structure, table in tables(kernel, workload, space, indices, layout, rows, logarithms):
+        for first in range(0, len(places), rows):
+            piece = places[first : first + rows]
+            yield piece, structure, table.rows(first, len(piece))
+
+
+def tables(
+    kernel: Kernel,
+    workload: Workload,
+    space: str | None,
+    indices: ArrayLike,
+    layout: Callable[[LoopNest], Layout],
+    rows: int = _ROWS,
+    logarithms: bool = False,
+) -> Iterator[tuple[NDArray[np.intp], int, Table]]:
+    """The numbers of vectors before they are put together, for thousands of configurations at once, with places and structure as `stream` has them.
+
+    A structure's table is the same object each time, filled anew: copy what shall stay.
+    """
     given = np.asarray(indices)
-    tables: dict[int, _Table] = {}
+    found: dict[int, Table] = {}
     for start in range(0, len(given), _CHUNK):
         nests = kernel.loop_nest(workload, given[start : start + _CHUNK], space)
         for structure, (places, nest) in enumerate(nests.parts):
-            if structure not in tables:
-                tables[structure] = _Table(nest, layout(nest), min(len(given), _CHUNK), rows, logarithms)
-            tables[structure].fill(nest)
-            for first in range(0, nest.batch, rows):
-                piece = places[first : first + rows]
-                yield start + piece, structure, tables[structure].rows(first, len(piece))
+            if structure not in found:
+                found[structure] = Table(nest, layout(nest), min(len(given), _CHUNK), rows, logarithms)
+            found[structure].fill(nest)
+            yield start + places, structure, found[structure]
 
 
 @dataclass(frozen=True)
@@ -172,12 +189,19 @@ class LoopVectors:
         return stream(self.kernel, self.workload, self.space, indices, lambda _: layout, rows, self.logarithms)
 
 
-class _Table:
-    # The numbers of a structure that are not the same zero for all, each a row over the configurations; what no knob changes is written once. Vectors are
-    # copied from it in pieces: going through a table this way round is many times faster than writing one number of each vector after the other.
+class Table:
+    """The numbers of a structure that are not the same zero for all, each a row over the configurations; what no knob changes is a constant, whose
+    row is filled when it is first copied from.
+
+    Vectors are copied from it in pieces: going through a table this way round is many times faster than writing one number of each vector after the other.
+
+    Attributes:
+        places: node and column of each row [rows, 2].
+        varies: whether a knob changes it [rows]; known once the table has been filled. `numbers` has others' rows only after a call of `rows`.
+    """
 
     def __init__(self, nest: LoopNest, layout: Layout, size: int, rows: int = _ROWS, logarithms: bool = False) -> None:
-        self._written = False
+        self._written, self._copied, self._logarithms = False, False, logarithms
         self._size = 0
         self._runs: list[tuple[int, int, int, int]] = []  # node, first and last column, first row
         self._row: dict[tuple[int, int], int] = {}  # of a loop and a column
@@ -196,21 +220,33 @@ class _Table:
                     self._runs.append((node, column, column, len(self._row)))
                 self._runs[-1] = (*self._runs[-1][:2], column + 1, self._runs[-1][3])
                 self._row[loop, column] = len(self._row)
+        self.places = np.array([(layout.nodes[nest.names[loop]], column) for loop, column in self._row], dtype=np.intp).reshape(-1, 2)
+        self.varies = np.zeros(len(self._row), dtype=bool)
+        self._constant = np.zeros(len(self._row), dtype=np.float32)
         # A row more than a power of two apart, so that the same configurations of all rows do not fall into one set of the cache.
         self._numbers = np.zeros((len(self._row), size + 16), dtype=np.float32)
         # What is given out: the numbers themselves, which products are made of, or others.
-        self._given = np.zeros_like(self._numbers) if logarithms else self._numbers
+        self._given = np.empty(self._numbers.shape, dtype=np.float32) if logarithms else self._numbers
         if logarithms:
-            _logarithms(self._out, self._out)
+            self._out = _logarithms(self._out)
+
+    @property
+    def numbers(self) -> _Floats:
+        """What vectors are made of [rows, configurations], a view."""
+        return self._given[:, : self._size]
 
     def rows(self, first: int, count: int) -> _Floats:
-        # Vectors of some of the configurations that the table was filled with.
+        """Vectors of `count` of the configurations that the table was filled with [count, nodes, columns], written anew by the next call."""
+        if not self._copied:
+            self._given[~self.varies] = (_logarithms(self._constant) if self._logarithms else self._constant)[~self.varies, None]
+            self._copied = True
         out = self._out[:count]
         for node, start, end, row in self._runs:
             out[:, node, start:end] = self._given[row : row + end - start, first : first + count].T
         return out
 
     def fill(self, nest: LoopNest) -> None:
+        """Take the numbers of a nest of the structure, of at most as many configurations as there is room for."""
         self._size = nest.batch
         extents = [_floats(loop.extent) for loop in nest.loops]
         outer: list[Any] = []  # products from the outside
@@ -236,9 +272,11 @@ class _Table:
                     self._touch(nest, path, again, extents, access, self._place[f"{statement.name}.{access.buffer}"])
         for loop, product in enumerate(inner):
             self._write(loop, _BOTTOMUP, -1.0 if product is None else product)
-        if self._given is not self._numbers:
-            for row in range(0, len(self._numbers), _BLOCK):
-                _logarithms(self._numbers[row : row + _BLOCK, : self._size], self._given[row : row + _BLOCK, : self._size])
+        if self._logarithms:
+            changed = np.flatnonzero(self.varies)
+            for start in range(0, len(changed), _BLOCK):
+                block = changed[start : start + _BLOCK]
+                self._given[block, : self._size] = _logarithms(self._numbers[block, : self._size])
         self._written = True
 
     def _touch(self, nest: LoopNest, path: tuple[int, ...], again: list[bool], extents: list[Any], access: Access, column: int) -> None:
@@ -257,25 +295,29 @@ class _Table:
 
     def _write(self, loop: int, column: int, value: Any) -> Any:
         # Returns what has been written, for products to come.
-        row = self._numbers[self._row[loop, column]]
+        place = self._row[loop, column]
         if isinstance(value, np.ndarray):
-            row[: self._size] = value
-            return row[: self._size]
-        if not self._written:
+            row: _Floats = self._numbers[place, : self._size]
             row[:] = value
+            self.varies[place] = True
+            return row
+        if not self._written:
+            self._constant[place] = value
         return value
 
     def _product(self, loop: int, column: int, left: Any, right: Any) -> Any:
         if not isinstance(left, np.ndarray) and not isinstance(right, np.ndarray):
             return self._write(loop, column, left * right)
-        row: _Floats = self._numbers[self._row[loop, column]][: self._size]
+        place = self._row[loop, column]
+        row: _Floats = self._numbers[place, : self._size]
+        self.varies[place] = True
         return np.multiply(left, right, out=row)
 
 
-def _logarithms(numbers: _Floats, into: _Floats) -> None:
+def _logarithms(numbers: _Floats) -> _Floats:
     found = np.abs(numbers)
     found += 1
-    np.copysign(np.log2(found, out=found), numbers, out=into)
+    return np.copysign(np.log2(found, out=found), numbers, out=found)
 
 
 def _floats(number: Number) -> Any:

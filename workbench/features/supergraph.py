@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from workbench.errors import UsageError
 from workbench.features.graph import Graph
-from workbench.features.loops import HEAD, TOUCH, Layout, stream, touched
+from workbench.features.loops import HEAD, TOUCH, Layout, Table, stream, tables, touched
 from workbench.kernels.base import Kernel
 from workbench.loopnest import LoopNest, NestBatch
 from workbench.schema import Workload
@@ -191,6 +191,14 @@ class SuperGraphs:
             SpaceError: an index that is not in the space.
         """
         return stream(self.kernel, self.workload, self.space, indices, self._layout, rows, self.logarithms)
+
+    def tables(self, indices: ArrayLike) -> Iterator[tuple[NDArray[np.intp], int, Table]]:
+        """The numbers of features before they are put together, with places and structure as in `stream`: for who multiplies what varies alone.
+
+        Raises:
+            SpaceError: an index that is not in the space.
+        """
+        return tables(self.kernel, self.workload, self.space, indices, self._layout, 1, self.logarithms)
 
     def _layout(self, nest: LoopNest) -> Layout:
         return Layout(slots(nest), self._places, (len(SUPERGRAPH.loops), len(_TOUCHES)))

@@ -82,14 +82,19 @@ class TuningTask:
         """Super-graphs of configurations `indices` [n]: features [n, slots, columns] as sign(x) log2(1 + |x|), and which slots are there [n, slots].
 
         Raises:
-            UsageError: the kernel's loop nests do not fit into the super-graph, or there are none.
+            UsageError: as `supergraphs`.
             SpaceError: an index that is not in the space.
         """
+        return self.supergraphs.of(indices)
+
+    @property
+    def supergraphs(self) -> SuperGraphs:
+        """The super-graphs of all configurations, with features as `graphs` has them. Raises UsageError if loop nests do not fit into it or there are none."""
         if self._graphs is None:
             raise UsageError(
                 f"configurations of the space {self.space.name!r} of kernel {self.kernel.name!r} have no super-graphs, which hold convolution layers"
             )
-        return self._graphs.of(indices)
+        return self._graphs
 
     @cached_property
     def _knobs(self) -> KnobVectors:

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 from workbench.errors import UsageError
 from workbench.features.graph import Graph
-from workbench.features.supergraph import SUPERGRAPH
+from workbench.features.supergraph import SUPERGRAPH, SuperGraphs
 
 if TYPE_CHECKING:
     import dgl
 
-__all__ = ["HEADS", "GraphEmbedding", "GraphModel", "for_weights", "reference"]
+__all__ = ["HEADS", "GraphEmbedding", "GraphModel", "for_weights", "reference", "shares"]
 
 # Columns of the embedding -> those of the fully connected layers after it.
 HEADS = {128: (128, 64, 1), 64: (64, 32, 1), 32: (64, 32, 1)}
@@ -43,10 +43,18 @@ def for_weights(graph: Graph) -> NDArray[np.float32]:
     return (1 / np.sqrt(2 * (3 + inside))).astype(np.float32)
 
 
+def shares(graphs: SuperGraphs, structure: int, template: bool) -> NDArray[np.float32]:
+    """`for_weights` of a structure's loops by slot [slots], 0 where null, in the whole super-graph (`template`) or in the structure's own AST."""
+    present = graphs.present[structure]
+    found = np.zeros(len(present), dtype=np.float32)
+    found[present] = for_weights(SUPERGRAPH)[present] if template else for_weights(graphs.ast(structure))
+    return found
+
+
 class GraphEmbedding(nn.Module):
     """Graph convolution, ReLU, weighted sum and maximum.
 
-    Inputs are [n, loops, columns + 1]: vectors of loops, and last the weight of `for_weights`, 0 for a loop that is not there, whose vector counts as zeros.
+    Inputs are [n, loops, columns + 1]: vectors of loops, and last the weight of `for_weights`; zeros for a loop that is not there.
 
     Args:
         columns: numbers of a loop's vector.
@@ -79,21 +87,23 @@ class GraphEmbedding(nn.Module):
 
     def forward(self, graphs: Tensor) -> Tensor:
         """Embeddings [n, embedding] of graphs [n, loops, columns + 1]."""
-        vectors, shares = graphs[..., :-1], graphs[..., -1:]
-        there = (shares > 0).to(graphs.dtype)
         weight = self.scale[:, None] * self.weight
-        z = (vectors @ weight - self.centre @ weight) * there
-        iterval, around = torch.relu(z / 2 + self.bias), torch.relu(z * shares + self.bias)
+        there = (graphs[..., -1:] > 0).to(graphs.dtype)
+        z = graphs @ torch.cat([weight, torch.zeros_like(weight[:1])]) - there * (self.centre @ weight)
+        iterval = torch.relu(torch.add(self.bias, z, alpha=0.5))
+        around = torch.relu(torch.addcmul(self.bias, z, graphs[..., -1:]))
         bare = torch.relu(self.bias)
-        total = ((self._share(iterval) * iterval + self._share(around) * around) * there).sum(1)
         loops = there.sum((1, 2))
         others = torch.ones_like(loops) if self.nodes is None else self.nodes - 2 * loops
-        total = total + others[:, None] * (self._share(bare) * bare)
+        total = self._sum(iterval, there) + self._sum(around, there) + others[:, None] * (self._share(bare) * bare)
         # A node gets z / 2, a smaller positive share of it, or 0, which the root gets: the largest of all these is half of the largest z, or 0.
         return torch.cat([total, torch.relu(self.bias + torch.relu(z.amax(1)) / 2)], dim=1)
 
     def _share(self, nodes: Tensor) -> Tensor:
         return torch.sigmoid(self.gate(nodes))
+
+    def _sum(self, nodes: Tensor, there: Tensor) -> Tensor:
+        return ((self._share(nodes) * there).mT @ nodes)[:, 0]
 
 
 class GraphModel(nn.Module):
