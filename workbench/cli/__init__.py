@@ -1,4 +1,4 @@
-"""The command line: `workbench data|space|measure|train|select|reproduce|report`.
+"""The command line: `workbench data|space|measure|train|select|tune|reproduce|report`.
 
 Each module of this package holds the commands of one part and exports `app`, a Typer application; `build` joins them. They import what is heavy inside
 their functions, so that `workbench --help` stays quick.
@@ -19,7 +19,7 @@ from workbench.errors import MissingPackage, WorkbenchError
 __all__ = ["build", "main"]
 
 # A module whose `app` has a name becomes a group of that name; the commands of one without a name stand at the top.
-PARTS = ("workbench.cli.data", "workbench.cli.space", "workbench.cli.measure", "workbench.cli.select", "workbench.cli.reproduce")
+PARTS = ("workbench.cli.data", "workbench.cli.space", "workbench.cli.measure", "workbench.cli.select", "workbench.cli.tune", "workbench.cli.reproduce")
 
 
 class OneLineErrors(TyperGroup):

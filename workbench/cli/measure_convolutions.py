@@ -54,7 +54,7 @@ def convolutions(
         raise UsageError(f"--target {target!r}; it is llvm or cuda")
     if target == "cuda" and (threads != 1 or pin):
         raise UsageError("--threads and --pin are a CPU's; leave them out with --target cuda")
-    chosen, cpus = _chosen(network, layer or [], kernels, CPU if target == "llvm" else GPU), _cpus(pin or [])
+    chosen, cpus = _chosen(network, layer or [], kernels, CPU if target == "llvm" else GPU), cpus_of(pin or [])
     path = output or project_root() / "runs" / "measure" / "convolutions.db"
     with ExitStack() as stack:
         store = stack.enter_context(Store(path))
@@ -92,7 +92,7 @@ def _chosen(network: str | None, layers: list[int], kernels: str | None, space: 
     return [(f"{network} layer {number}", networks.layer(network, number).workload) for number in wanted]
 
 
-def _cpus(pin: list[str]) -> list[int]:
+def cpus_of(pin: list[str]) -> list[int]:
     from workbench.measure.host import last_cpu
 
     cpus: list[int] = []

@@ -145,7 +145,7 @@ def tune(tuner: Tuner, answers: Answers, budget: Budget, batch: int = 64, on_rou
     start = len(tuner.trials)
     rounds = [-1] * start
     spent: list[tuple[float, float, float, float]] = []
-    improved, why = 0, ""
+    improved, unsaid, why = 0, 0.0, ""
 
     def outcome() -> Outcome:
         return Outcome(tuner.trials, tuner.predicted, np.array(rounds, dtype=np.int64), np.array(spent).reshape(-1, 4), why)
@@ -178,13 +178,13 @@ def tune(tuner: Tuner, answers: Answers, budget: Budget, batch: int = 64, on_rou
             why = f"the cost model failed: {error}"
         build, run = (float(np.nansum(part)) if np.isfinite(part).any() else np.nan for part in (answer.build_s, answer.run_s))
         if np.isnan(build) and np.isnan(run):
-            run = measured - proposed
+            unsaid += measured - proposed
         rounds += [len(spent)] * (len(tuner.trials) - len(rounds))
         spent.append((proposed - began, time.perf_counter() - measured, build, run))
         done = len(rounds) - start
         if tuner.trials.best > before:
             improved = int(tuner.trials.throughput[start:].argmax()) + 1
-        why = why or _spent(budget, done, float(np.nansum(spent)), done - improved)
+        why = why or _spent(budget, done, float(np.nansum(spent)) + unsaid, done - improved)
         if on_round is not None:
             on_round(outcome())
     return outcome()
