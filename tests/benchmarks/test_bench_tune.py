@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import smooth_space as problem
 from workbench.models.surrogate import Estimate, Trials
 from workbench.tune.annealing import Annealing
 from workbench.tune.bayes import BatchBO, _fit, choose_batch, residual_posterior
+from workbench.tune.policy import PolicySearch
 from workbench.tune.search import Candidates, Greedy, Search
 
 BATCH, TRIALS = 64, 128
@@ -56,10 +59,10 @@ def rounds(search: Search, candidates: Candidates, seed: int = 0) -> tuple[float
 
 
 @pytest.mark.parametrize("kind", ["live", "table", "sparse"])
-@pytest.mark.parametrize(("name", "limit_s"), [("greedy", 0.1), ("annealing", 0.1), ("bayes", 5.0)])
+@pytest.mark.parametrize(("name", "limit_s"), [("greedy", 0.1), ("annealing", 0.1), ("bayes", 5.0), ("policy", 5.0)])
 def test_a_batch(name: str, limit_s: float, kind: str) -> None:
     torch.set_num_threads(1)
-    searches: dict[str, type[Search]] = {"greedy": Greedy, "annealing": Annealing, "bayes": BatchBO}
+    searches: dict[str, Callable[[], Search]] = {"greedy": Greedy, "annealing": Annealing, "bayes": BatchBO, "policy": partial(PolicySearch, adaptive=False)}
     candidates = {"live": problem.live, "table": table, "sparse": problem.sparse}[kind]
     searched, modelled = zip(*(rounds(searches[name](), candidates(), seed) for seed in range(3)), strict=True)
     ours, model = float(np.median(searched)), float(np.median(modelled))

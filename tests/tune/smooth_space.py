@@ -51,7 +51,7 @@ class Oracle(Adapted):
 
     def truth(self, indices: ArrayLike) -> np.ndarray:
         away = self.space.coordinates(indices) - self.space.coordinates([self.top])
-        return np.exp(-2 * (away**2).sum(axis=1))
+        return np.exp(-(away**2).sum(axis=1))
 
     def update(self, trials: Trials) -> None:
         pass

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from workbench.models.surrogate import Adapted, Trials
 from workbench.space import Space
 from workbench.tune.search import Candidates, Indices, Search
+from workbench.tune.walks import Scores, Top, near_rows, starts
 
 __all__ = ["Annealing"]
 
@@ -21,7 +22,6 @@ Floats = NDArray[np.float64]
 
 _TRIES = 2  # draws a move has to find a configuration that may be measured; without success its chain stays for a step
 _DENSE = 8  # a table that holds at least one in so many configurations of its space is walked by changing a knob
-_NEIGHBOURS = 16  # of a row of a sparser table
 
 
 @dataclass(eq=False)
@@ -59,12 +59,12 @@ class Annealing(Search):
             return candidates.sample(0, rng)
         if self._moves is None:
             self._moves = _moves_of(candidates)
-        scores = _Scores(model, candidates)
+        scores = Scores(model, candidates)
         if self._places is None:
-            self._places = _starts(candidates, self.chains, rng)
+            self._places = starts(candidates, self.chains, rng)
         here = self._places
         value = scores.of(here)
-        top = _Top(count, candidates)
+        top = Top(count, candidates)
         top.add(here, value)
         last, (hot, cold) = 0, self.temperature
         for step in range(self.steps):
@@ -84,61 +84,6 @@ class Annealing(Search):
         return best if len(best) == count else candidates.filled(best, count, rng)
 
 
-def _starts(candidates: Candidates, chains: int, rng: np.random.Generator) -> Indices:
-    places = candidates.sample(chains, rng)
-    if not len(places):  # all were tried: a walk may stand on what was
-        places = candidates.space.sample(1, rng) if candidates.pool is None else candidates.pool[:1]
-    return np.resize(places, chains)
-
-
-class _Scores:
-    # What the model predicts; each configuration is asked for once a round.
-
-    def __init__(self, model: Adapted, candidates: Candidates) -> None:
-        self._model, self._pool = model, candidates.pool
-        self._table = np.empty(0) if self._pool is None else model.predict(self._pool).mean
-        self._known: dict[int, float] = {}
-
-    @property
-    def asked(self) -> int:
-        return len(self._known) if self._pool is None else len(self._pool)
-
-    def of(self, indices: Indices) -> Floats:
-        if self._pool is not None:
-            return self._table[np.searchsorted(self._pool, indices)]
-        wanted = indices.tolist()
-        new = list(dict.fromkeys(index for index in wanted if index not in self._known))
-        if new:
-            self._known |= zip(new, self._model.predict(np.array(new, dtype=indices.dtype)).mean.tolist(), strict=True)
-        return np.array([self._known[index] for index in wanted])
-
-
-class _Top:
-    # The best `count` candidates so far, highest first; of equal ones the first that was found.
-
-    def __init__(self, count: int, candidates: Candidates) -> None:
-        self._count, self._candidates = count, candidates
-        self.indices: Indices = np.empty(0, dtype=candidates.space.dtype)
-        self._values: Floats = np.empty(0)
-        self._worst = -np.inf
-
-    def add(self, indices: Indices, values: Floats) -> bool:
-        """Whether any of them got in."""
-        better = np.flatnonzero(values > self._worst)
-        if not len(better):
-            return False
-        found, first = np.unique(indices[better], return_index=True)
-        new = self._candidates.untried(found) & ~np.isin(found, self.indices)
-        if not new.any():
-            return False
-        all_values = np.concatenate([self._values, values[better][first[new]]])
-        kept = np.argsort(-all_values, kind="stable")[: self._count]
-        self.indices, self._values = np.concatenate([self.indices, found[new]])[kept], all_values[kept]
-        if len(kept) == self._count:
-            self._worst = float(self._values[-1])
-        return True
-
-
 class _Moves(Protocol):
     def from_(self, indices: Indices, rng: np.random.Generator) -> Indices:
         """A neighbour of each of `indices` [n]."""
@@ -148,7 +93,7 @@ def _moves_of(candidates: Candidates) -> _Moves:
     pool, space = candidates.pool, candidates.space
     if pool is None or len(pool) * _DENSE >= space.size:
         return _KnobMoves(space, pool)
-    return _RowMoves(space, pool)
+    return _RowMoves(candidates)
 
 
 class _KnobMoves:
@@ -191,14 +136,9 @@ class _KnobMoves:
 class _RowMoves:
     # To one of the nearest rows of a table.
 
-    def __init__(self, space: Space, pool: Indices) -> None:
-        from scipy.spatial import cKDTree
-
-        points = space.coordinates(pool)
-        near = min(_NEIGHBOURS, len(pool) - 1)
-        # Each point is its own nearest, or a twin in coordinates is: a step that stays is harmless.
-        self._near = cKDTree(points).query(points, k=[*range(2, near + 2)] if near else [1])[1]
-        self._pool = pool
+    def __init__(self, candidates: Candidates) -> None:
+        assert candidates.pool is not None
+        self._pool, self._near = candidates.pool, near_rows(candidates)
 
     def from_(self, indices: Indices, rng: np.random.Generator) -> Indices:
         place = np.searchsorted(self._pool, indices)
