@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import tracemalloc
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from higher_maml import higher_gradient
@@ -12,6 +15,7 @@ from torch import nn
 
 from workbench.errors import DataError, TrainingError, UsageError
 from workbench.meta.adapt import adapt
+from workbench.meta.dense import dense_layers
 from workbench.meta.heads import Heads, smooth_l1
 from workbench.meta.maml import Inner, MetaLearner
 from workbench.meta.tasks import FewShot, Pool
@@ -41,9 +45,15 @@ def gradient(learner: MetaLearner, support: tuple[torch.Tensor, torch.Tensor], q
     return {name: t[0] for name, t in zip(names, tensors, strict=True)}
 
 
+class General(nn.Sequential):
+    """A network that is not known to be a stack of linear layers, so torch.func takes its derivatives."""
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, General], ids=["slopes written out", "torch.func"])
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_outer_gradient_is_that_of_higher(steps):
-    heads = Heads.initial(head, [7, 8])
+def test_outer_gradient_is_that_of_higher(steps, kind):
+    heads = Heads.initial(lambda: kind(*head()), [7, 8])
+    assert bool(dense_layers(heads.net)) == (kind is nn.Sequential)
     support, query = examples(4, 6, 128, 0), examples(4, 9, 128, 1)
     ours = gradient(MetaLearner(heads, Inner(steps, 0.1)), support, query)
     reference = higher_gradient(heads.network(), support, query, steps, 0.1)
@@ -51,6 +61,44 @@ def test_outer_gradient_is_that_of_higher(steps):
     largest = max(g.abs().max() for g in reference.values())
     for name, g in reference.items():
         assert (ours[name] - g).abs().max() < 1e-5 * largest, name
+
+
+@pytest.mark.parametrize("second_order", [True, False])
+@pytest.mark.parametrize("loss", [smooth_l1, squared, lambda o, y: (o - o.mean(-1, keepdim=True) - y).abs().amax(-1)], ids=["smooth", "squared", "of all"])
+def test_written_out_slopes_are_those_of_torch_func(second_order, loss):
+    """With several networks, with support and query of different sizes, and with a loss of all outputs at once."""
+    nets = [nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 1)) for _ in range(3)]
+    g = torch.Generator().manual_seed(0)
+    support, query = (([torch.randn(3, 4, n, 6, generator=g)], torch.randn(3, 4, n, generator=g)) for n in (7, 11))
+    learners = [MetaLearner(Heads.of([kind(*net) for net in nets]), Inner(3, 0.2, second_order), loss=loss) for kind in (nn.Sequential, General)]
+    losses = [learner.losses(support, query) for learner in learners]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
+    slopes = [torch.autograd.grad(value.sum(), list(learner.heads.parameters.values())) for learner, value in zip(learners, losses, strict=True)]
+    for ours, reference in zip(*slopes, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Linear(3, 1),
+        nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)),
+        nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(3, 1), nn.ReLU()),
+    ],
+    ids=["no stack", "tanh", "two outputs", "no bias", "ends in ReLU"],
+)
+def test_other_networks_are_left_to_torch_func(net):
+    assert dense_layers(net) == []
+
+
+def test_one_linear_layer_is_a_stack_too():
+    assert dense_layers(nn.Sequential(nn.Linear(3, 1))) == ["0"]
+    heads, (support, query) = Heads.of([nn.Sequential(nn.Linear(3, 1))]), (examples(4, 5, 3, 0), examples(4, 5, 3, 1))
+    ours, reference = gradient(MetaLearner(heads, Inner(2, 0.1)), support, query), higher_gradient(heads.network(), support, query, 2, 0.1)
+    for name, g in reference.items():
+        torch.testing.assert_close(ours[name], g, rtol=1e-4, atol=1e-6)
 
 
 def test_first_order_is_the_gradient_at_the_adapted_weights():
@@ -133,7 +181,7 @@ def test_meta_learning_pays_after_adaptation(sinusoids, small_net):
     errors = {}
     for steps in (0, 1):
         learner = MetaLearner(Heads.initial(small_net, [0]), Inner(steps, 0.02), loss=squared, rate=3e-3)
-        learner.train(sinusoids, FewShot(10, 10), 250, tasks=25)
+        learner.train(sinusoids, FewShot(10, 10), 200, tasks=25)
         found = []
         for amplitude, phase, x in unseen:
             after = adapt(learner.heads, [x.astype(np.float32)], amplitude * np.sin(x[:, 0] - phase), learner.rates, steps=5, loss=squared).heads
@@ -208,3 +256,24 @@ def test_a_loss_that_is_no_number_says_at_which_step_and_keeps_the_last_good_wei
 def test_what_cannot_be_trained_is_refused(small_net, arguments, said):
     with pytest.raises(UsageError, match=said):
         MetaLearner(Heads.initial(small_net, [0]), **arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [nn.Sequential, General], ids=["slopes written out", "torch.func"])
+def test_memory_is_flat_over_500_outer_steps(sinusoids, small_net, kind):
+    """Neither Python's objects nor the process's pages grow from the 50th step to the 500th."""
+    learner = MetaLearner(Heads.initial(lambda: kind(*small_net()), [0]), Inner(2, 0.01))
+    process = psutil.Process()
+    tracemalloc.start()
+    try:
+        learner.train(sinusoids, SHOTS, 50)
+        gc.collect()
+        objects, pages = tracemalloc.get_traced_memory()[0], process.memory_info().rss
+        learner.train(sinusoids, SHOTS, 450)
+        gc.collect()
+        grown, grown_pages = tracemalloc.get_traced_memory()[0] - objects, process.memory_info().rss - pages
+    finally:
+        tracemalloc.stop()
+    print(f"objects {grown / 1024:.0f} KiB, pages {grown_pages / 1024:.0f} KiB")
+    assert grown < 200 * 1024
+    assert grown_pages < 8 * 1024 * 1024

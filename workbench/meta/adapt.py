@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import grad_and_value
 
 from workbench.errors import DataError, UsageError
-from workbench.meta.heads import Heads, Loss, Tensors, called, smooth_l1
+from workbench.meta.heads import Heads, Loss, Tensors, called, mean_loss, smooth_l1
 
 __all__ = ["Adaptation", "adapt"]
 
@@ -77,8 +77,8 @@ def adapt(
     size = {name: _aligned(rate, moving[name]) for name, rate in rates.items()}
 
     def value(moving: Tensors, net: nn.Module, fixed: Tensors) -> Tensor:
-        each = loss(called(net, {**moving, **fixed}, given), target)
-        return each.mean() if share is None else (share * each).sum()
+        outputs = called(net, {**moving, **fixed}, given)
+        return mean_loss(loss, outputs, target) if share is None else (share * loss(outputs, target)).sum()
 
     def slope(net: nn.Module, moving: Tensors, fixed: Tensors) -> tuple[Tensors, Tensor]:
         result: tuple[Tensors, Tensor] = grad_and_value(value)(moving, net, fixed)

@@ -15,16 +15,22 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from workbench.errors import UsageError
 
-__all__ = ["Heads", "Loss", "Tensors", "called", "smooth_l1", "step_sizes"]
+__all__ = ["Heads", "Loss", "Tensors", "called", "mean_loss", "smooth_l1", "step_sizes"]
 
 Tensors = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Loss of outputs [n] and labels [n]: [n], whose mean is taken, or a single number."""
+"""Loss of outputs [..., n] and labels [..., n]: of each example [..., n], whose mean is taken, or of all n [...]."""
 
 
 def smooth_l1(outputs: Tensor, labels: Tensor) -> Tensor:
     """Smooth L1 loss of each example [n]: half the square of an error below 1, the error less a half above."""
     return nn.functional.smooth_l1_loss(outputs, labels, reduction="none")
+
+
+def mean_loss(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the last dimension of outputs and labels [..., n], or what a loss of all n gives: [...]."""
+    value = loss(outputs, labels)
+    return value.mean(-1) if value.ndim == outputs.ndim else value
 
 
 def called(net: nn.Module, weights: Tensors, inputs: Sequence[Tensor]) -> Tensor:

@@ -18,7 +18,8 @@ from torch.func import grad, vmap
 
 from workbench.errors import DataError, TrainingError, UsageError
 from workbench.meta.checkpoints import read_checkpoint, write_checkpoint
-from workbench.meta.heads import Heads, Loss, Tensors, called, smooth_l1, step_sizes
+from workbench.meta.dense import dense_layers, dense_losses
+from workbench.meta.heads import Heads, Loss, Tensors, called, mean_loss, smooth_l1, step_sizes
 from workbench.meta.tasks import Episodes, FewShot, Pool
 
 __all__ = ["Inner", "MetaLearner"]
@@ -90,6 +91,8 @@ class MetaLearner:
             raise UsageError(f"an outer rate of {rate} and gradients of at most {clip}; both are positive")
         self.heads, self.inner, self.frozen, self.rate, self.clip, self.loss = heads.copy(), inner, frozen, rate, clip, loss
         self.rates = step_sizes(heads, inner.rate, frozen=frozen, last_layer=inner.last_layer, each=inner.learned_rates)
+        # Heads of the paper's kind that adapt as a whole have a faster way.
+        self._dense = dense_layers(heads.net) if inner.steps and not (inner.learned_rates or inner.last_layer or frozen) else []
         self.step = 0
         self._learning = [self.heads.parameters[name] for name in heads.trained(frozen)] + (list(self.rates.values()) if inner.learned_rates else [])
         for tensor in self._learning:
@@ -107,13 +110,22 @@ class MetaLearner:
         Args:
             support, query: inputs [heads, tasks, shots, ...] each, and labels [heads, tasks, shots].
         """
+        parameters, inner = self.heads.parameters, self.inner
+        if self._dense and len(support[0]) == 1:
+            weights, biases = ([parameters[f"{name}.{part}"] for name in self._dense] for part in ("weight", "bias"))
+            told, asked = ((inputs[0], labels) for inputs, labels in (support, query))
+            return dense_losses(weights, biases, told, asked, steps=inner.steps, rate=inner.rate, second_order=inner.second_order, loss=self.loss)
+        return self._general_losses(support, query)
+
+    def _general_losses(self, support: tuple[list[Tensor], Tensor], query: tuple[list[Tensor], Tensor]) -> Tensor:
+        # Of any network, by torch.func.
         weights = {**self.heads.parameters, **self.heads.buffers}
         fast = {name: weights[name] for name in self.rates}
         slow = {name: t for name, t in weights.items() if name not in fast}
 
         def of_task(net: nn.Module, fast: Tensors, slow: Tensors, rates: Tensors, x: list[Tensor], y: Tensor, x_query: list[Tensor], y_query: Tensor) -> Tensor:
             def value(fast: Tensors, x: list[Tensor], y: Tensor) -> Tensor:
-                return self.loss(called(net, {**fast, **slow}, x), y).mean()
+                return mean_loss(self.loss, called(net, {**fast, **slow}, x), y)
 
             for _ in range(self.inner.steps):
                 slopes = grad(value)(fast, x, y)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workbench.errors import TrainingError, UsageError
-from workbench.meta.heads import Loss, smooth_l1
+from workbench.meta.heads import Loss, mean_loss, smooth_l1
 from workbench.meta.tasks import Pool
 
 __all__ = ["pretrain"]
@@ -87,4 +87,4 @@ def pretrain(
 
 def _mean_loss(net: nn.Module, inputs: list[Tensor], labels: Tensor, loss: Loss) -> Tensor:
     outputs = net(*inputs)
-    return loss(outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs, labels).mean()
+    return mean_loss(loss, outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs, labels)
