@@ -48,13 +48,13 @@ def test_from_a_bundle_to_data_sets(emulated: None, project: Path) -> None:
     rest = project / "rest"
     second = run("measure", "run-bundle", str(path), "--out", str(rest), "--skip-done", str(out), "--workers", "1", "--budget-s", "100")
     assert "6 of 6 measured; 6 records in" in second.stdout
-    imported = run("measure", "import-bundle", str(out), str(rest), "--name", "gpu-here", "--note", "Emulated.")
+    imported = run("measure", "import-bundle", str(out), str(rest), "--name", "here", "--note", "Emulated.")
     assert imported.exit_code == 0, imported.output
     assert len(imported.stdout.splitlines()) == 8
     data = load_dataset("matrix-gpu-here-mp-shared")
     assert data.frame["status"].tolist() == ["ok"]
     assert data.notes[-1] == "Emulated."
-    assert run("measure", "import-bundle", str(out), "--name", "gpu-here").exit_code == 2
+    assert run("measure", "import-bundle", str(out), "--name", "here").exit_code == 2
 
 
 def test_blur_from_a_bundle_to_a_data_set(emulated: None, project: Path) -> None:
@@ -65,7 +65,7 @@ def test_blur_from_a_bundle_to_a_data_set(emulated: None, project: Path) -> None
     assert f"{path}: 2 candidates (blur 2), 0.0 MB" in made.stdout
     assert read_bundle(path).made_by == "workbench measure bundle --kernels blur --configurations 2 --arch sm_80 --size 32 --seed 0"
     assert run("measure", "run-bundle", str(path), "--out", str(out), "--workers", "1", "--budget-s", "100").exit_code == 0
-    imported = run("measure", "import-bundle", str(out), "--name", "gpu-here")
+    imported = run("measure", "import-bundle", str(out), "--name", "here")
     assert imported.exit_code == 0, imported.output
     data = load_dataset("halide-gpu-here-blur_gpu")
     assert (data.kernel.name, data.device.kind, data.knobs) == ("blur_gpu", "gpu", ("y_split", "x_tile", "vector"))

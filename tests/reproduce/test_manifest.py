@@ -24,7 +24,7 @@ def test_the_project_own_manifest_is_sound() -> None:
     assert list(manifest.profiles) == ["smoke", "standard", "paper"]
     assert manifest.profile("smoke").task_limit_s <= 180
     for task in manifest.tasks.values():
-        assert bool(task.data_sets(datasets.names())) == bool(task.inputs), task.name
+        assert task.data_sets(datasets.names()) or not task.inputs, task.name
     items = [item for task in manifest.tasks.values() for item in task.items]
     assert len(items) == len(set(items))
 
@@ -68,3 +68,10 @@ def test_an_input_that_matches_nothing_is_named(tmp_path: Path) -> None:
     task = load_manifest(write(tmp_path, HEAD + '[tasks.a]\nnotebook = "a.ipynb"\ninputs = ["nnc-mm-i5-50"]\n')).tasks["a"]
     with pytest.raises(UsageError, match=r"'nnc-mm-i5-50'.*close: nnc-mm-i5-500"):
         task.data_sets(["nnc-mm-i5-500"])
+
+
+def test_what_may_not_be_there_is_used_once_it_is(tmp_path: Path) -> None:
+    text = HEAD + '[tasks.a]\nnotebook = "a.ipynb"\ninputs = ["nnc-*"]\nif_there = ["matrix-gpu-*", "conv-gpu-*"]\n'
+    task = load_manifest(write(tmp_path, text)).tasks["a"]
+    assert task.data_sets(["nnc-mm", "matrix-cpu-x-mm-eigen"]) == ["nnc-mm"]
+    assert task.data_sets(["matrix-gpu-x-mm-global", "nnc-mm"]) == ["matrix-gpu-x-mm-global", "nnc-mm"]

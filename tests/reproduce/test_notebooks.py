@@ -11,7 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from own_sets import write_laptop, write_matrix
+from own_sets import write_laptop, write_matrix, write_server
 
 from workbench.reproduce import run
 from workbench.reproduce.claims import load_claims
@@ -120,7 +120,7 @@ SERIES = {
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_another_machine_s_series_by_the_parameter_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without others' files every notebook of the paper runs on synthetic sets of a series that it never heard of; its development set shows nowhere."""
+    """Without others' files every notebook of the paper runs on synthetic sets of series that it never heard of; a development set shows nowhere."""
     for name, value in {"WORKBENCH_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "WORKBENCH_OFFLINE": "1", "WORKBENCH_CACHE": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("WORKBENCH_MIRROR", raising=False)
@@ -129,6 +129,7 @@ def test_another_machine_s_series_by_the_parameter_alone(tmp_path: Path, monkeyp
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "external.toml").symlink_to(ROOT / "data" / "external.toml")
     write_laptop(tmp_path)
+    write_server(tmp_path)
     write_matrix(tmp_path, "matrix-cpu-laptop-5000-mc-eigen", "mc", rows=2600)
     write_matrix(tmp_path, "matrix-cpu-laptop-5000-mc-boost", "mc", rows=2600, seed=1)
     tasks = [replace(task, parameters=SERIES[task.name], inputs=("*-cpu-laptop-*",)) for task in load_manifest().select(list(SERIES))]
@@ -143,8 +144,15 @@ def test_another_machine_s_series_by_the_parameter_alone(tmp_path: Path, monkeyp
     } <= set(rows)
     assert all("-dev-" not in name for record in records for name in record["data"])
     assert all("nnc-mm-i5-500" in record["missing"] for record in records if record["task"] in ("nnc-mape", "nnc-compact"))
-    table = (tmp_path / "runs" / "smoke" / "nnc-mape" / "table09.csv").read_text()
-    assert "Eigen laptop,Boost laptop" in table.splitlines()[0]
+    # A GPU's series needs no parameter.
+    assert {("nnc-mape", "nnc.table09", "clean protocol, server"), ("nnc-mape", "nnc.claim.gpu_average", "paper protocol, server")} <= set(rows)
+    assert {("nnc-variant-selection", f"nnc.claim.blur_gpu_random{which}", "server") for which in ("", "_least")} <= set(rows)
+    tables = {name: (tmp_path / "runs" / "smoke" / name).read_text().splitlines() for name in ("nnc-mape/table09.csv", "nnc-mape/table10.csv")}
+    columns = [f"CUDA {variant} server{copy}" for variant in ("global", "shared") for copy in ("", " with copy")]
+    assert ",".join(["Eigen laptop", "Boost laptop", *columns]) in tables["nnc-mape/table09.csv"][0]
+    assert any("ours, server, clean protocol" in line for line in tables["nnc-mape/table10.csv"])
+    for name in ("nnc-models/table03.csv", "nnc-models/table05.csv", "nnc-variant-selection/table12.csv", "nnc-compact/compact_schedules.csv"):
+        assert "server" in (tmp_path / "runs" / "smoke" / name).read_text(), name
     unmeasured = json.loads((tmp_path / "runs" / "smoke" / "nnc-mape" / "run.json").read_text())
     assert "nnc.table06" in {row["claim"] for row in unmeasured["rows"] if row["reason"]}
 

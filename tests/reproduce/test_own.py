@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_sets import write, write_laptop, write_matrix
+from own_sets import write, write_laptop, write_matrix, write_server
 
 from workbench.data.datasets import load_dataset
 from workbench.errors import DataError, UsageError
 from workbench.reproduce import nnc, own, preparing
 from workbench.reproduce.cache import run_key
 from workbench.reproduce.outputs import Outputs
+from workbench.reproduce.schedules import title
 
 
 @pytest.fixture
@@ -42,6 +43,28 @@ def test_a_series_is_found_by_its_name_alone_and_development_stays_out(root: Pat
     assert set(found) <= set(out.close().read_text().split('"'))
 
 
+def test_a_gpu_s_series_is_found_with_and_without_the_copy_of_its_results(root: Path, out: Outputs) -> None:
+    write_laptop(root)
+    write_server(root)
+    write_matrix(root, "matrix-gpu-server-5000-mv-global", "mv", rows=5, kind="gpu")
+    assert own.gpu_series(own.TITLES) == ["matrix-gpu-server"]
+    assert own.gpu_series(own.SCHEDULES) == ["halide-gpu-server"]
+    assert own.gpu_series(own.TITLES, "matrix-gpu-h*") == own.gpu_series(own.TITLES, "") == []
+    sets = own.matrix_sets("matrix-gpu-server", out)
+    assert [d.name for d in sets[:4]] == [f"matrix-gpu-server-mm-{variant}{copy}" for variant in ("global", "shared") for copy in ("", "+copy")]
+    assert [own.title(d.name) for d in sets[:4]] == ["CUDA global server", "CUDA global server with copy", "CUDA shared server", "CUDA shared server with copy"]
+    assert [nnc.task_of(d.name) for d in sets[:4]] == ["mm global", "mm global", "mm shared", "mm shared"]
+    assert len(sets) == 16
+    bare, copied = sets[:2]
+    assert copied.frame["time_s"].tolist() == bare.frame["copied_s"].tolist()
+    assert (copied.frame["time_s"] > bare.frame["time_s"]).all()
+    assert nnc.noise_floor(copied)[1] == nnc.noise_floor(bare)[1] == "no repeats"
+    assert "+copy" not in out.close().read_text()  # what is read is one data set
+    (schedules,) = own.schedule_sets("halide-gpu-server", out)
+    assert title(schedules.name) == "Blur server"
+    assert len(schedules.frame) == 2 * 196
+
+
 def test_an_unknown_series_names_those_that_are_close(root: Path, out: Outputs) -> None:
     write_matrix(root, "matrix-cpu-laptop-mm-eigen", "mm", rows=5)
     with pytest.raises(UsageError, match=r"no data set of a series 'matrix-cpu-labtop'; close: matrix-cpu-laptop\. .*--name matrix-cpu-labtop"):
@@ -58,6 +81,7 @@ def test_titles_come_from_names() -> None:
     assert own.machine("matrix-cpu-emr") == own.machine("halide-cpu-emr") == own.machine("matrix-cpu-emr-5000") == "Emerald Rapids"
     assert own.machine("matrix-cpu-laptop") == "laptop"
     assert own.machine("my-box") == "my-box"
+    assert own.machine("matrix-gpu-h200") == own.machine("halide-gpu-h200") == "H200"
     assert own.machine("") == ""
     assert own.title("matrix-cpu-laptop-mm-boost") == "Boost laptop"
     assert nnc.short("matrix-cpu-emr-mm-eigen") == "Eigen Emerald Rapids"

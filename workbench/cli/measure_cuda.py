@@ -133,10 +133,10 @@ def run_bundle(
         raise typer.Exit(code)
 
 
-@app.command("import-bundle", epilog="Example: workbench measure import-bundle results --name gpu-h200")
+@app.command("import-bundle", epilog="Example: workbench measure import-bundle results --name h200")
 def import_bundle(
     results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Folders that runs have written, in their order.", exists=True, file_okay=False)],
-    name: Annotated[str, typer.Option("--name", help="The device in the data sets' names: NAME gives matrix-NAME-mm-global, conv-NAME-conv2d.")],
+    name: Annotated[str, typer.Option("--name", help="The device in the data sets' names, such as conv-gpu-NAME-conv2d.")],
     note: Annotated[list[str] | None, typer.Option("--note", metavar="TEXT", help="A sentence for the notes of each; may be given several times.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace data sets of these names.")] = False,
 ) -> None:

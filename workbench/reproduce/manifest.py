@@ -28,8 +28,9 @@ class Profile:
 
 @dataclass(frozen=True)
 class Task:
-    """One notebook run: `items` are the papers' tables and figures that it makes, `inputs` names or patterns of data sets.
+    """One notebook run: `items` are the papers' tables and figures that it makes, `inputs` names or patterns of data sets, each of which matches some.
 
+    `if_there` are patterns of data sets that it uses too once there are any, such as those of a GPU.
     A `timed` task measures the machine that it runs on: it runs with no other beside it, and what it found holds for that CPU only.
     """
 
@@ -38,6 +39,7 @@ class Task:
     title: str = ""
     items: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    if_there: tuple[str, ...] = ()
     timed: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
     by_profile: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -47,14 +49,14 @@ class Task:
         return {**self.parameters, **self.by_profile.get(profile, {}), "profile": profile}
 
     def data_sets(self, known: Iterable[str]) -> list[str]:
-        """Names in `known` that `inputs` name or match, in the order of `known`. Raises UsageError for an input that matches none."""
+        """Names in `known` that `inputs` or `if_there` name or match, in the order of `known`. Raises UsageError for an input that matches none."""
         known = list(known)
         for pattern in self.inputs:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in known):
                 close = difflib.get_close_matches(pattern, known, n=3)
                 hint = f"close: {', '.join(close)}" if close else "`workbench data list` shows the names"
                 raise UsageError(f"manifest: task {self.name!r} has the input {pattern!r}, which matches no data set; {hint}")
-        return [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.inputs)]
+        return [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in (*self.inputs, *self.if_there))]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Data sets measured with this package: which of a series stand beside the authors' devices, and what they are called in print.
 
 A series is what `workbench measure export --name SERIES` makes: `SERIES-<kernel>-<library>` of the matrix kernels, `SERIES-<kernel>` and
-`SERIES-<kernel>-autoschedulers` of Halide's; `SERIES-5000-<kernel>-<library>` are those for unconstrained models. Series that models were developed on have
-other names (`SERIES-dev`), so that nothing here takes them for results.
+`SERIES-<kernel>-autoschedulers` of Halide's; `SERIES-5000-<kernel>-<library>` are those for unconstrained models. `workbench measure import-bundle` makes the
+series `matrix-gpu-DEVICE` and `halide-gpu-DEVICE`, where a CUDA variant stands for the library. Series that models were developed on have other names
+(`SERIES-dev`), so that nothing here takes them for results.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ from workbench.features.inputs import with_complexity
 from workbench.kernels.halide.autoschedulers import AUTOSCHEDULERS
 from workbench.kernels.matrix import KERNELS as MATRIX
 from workbench.kernels.matrix import LIBRARIES
+from workbench.kernels.matrix.cuda import VARIANTS
 from workbench.reproduce.outputs import Outputs
 
-__all__ = ["SCHEDULES", "TITLES", "autoschedulers", "machine", "matrix_sets", "measured_sets", "measuring_s", "parts", "schedule_sets", "title"]
+__all__ = ["SCHEDULES", "TITLES", "autoschedulers", "gpu_series", "machine", "matrix_sets", "measured_sets", "measuring_s", "parts", "schedule_sets", "title"]
 
 TITLES = {"mm": "MM", "mv": "MV", "mc": "MC", "mp": "MP"}
-SCHEDULES = {"blur": "Blur", "fft": "FFT"}
+SCHEDULES = {"blur": "Blur", "blur_gpu": "Blur", "fft": "FFT"}
+# What a matrix kernel is written in -> its name in print.
+_LIBRARIES = {name: name.capitalize() for name in LIBRARIES} | {name: f"CUDA {name}" for name in VARIANTS}
+# Ends the name of a GPU's set whose times have the copy of the result to the host, as the paper's have; the set without is its other half, of the same runs.
+_COPY = "+copy"
 
 # NN+C trains on this many instances.
 TRAINING_ROWS = 250
@@ -37,36 +43,50 @@ TRAINING_ROWS = 250
 _PAUSE_S = 300.0
 
 # Machines whose series stand under data/raw: the end of the series' name -> the name in print. Any other is printed as it is.
-_MACHINES = {"emr": "Emerald Rapids"}
+_MACHINES = {"emr": "Emerald Rapids", "h200": "H200"}
 
 
 def machine(series: str) -> str:
     """Name in print of the machine of a series: "matrix-cpu-emr" and "halide-cpu-emr" are of the Emerald Rapids, "matrix-cpu-laptop" of the "laptop"."""
-    last = re.sub(r"^(matrix|halide)-cpu-|-5000$", "", series)
+    last = re.sub(r"^(matrix|halide)-[cg]pu-|-5000$", "", series)
     return _MACHINES.get(last, last)
 
 
 def parts(data_set: str) -> tuple[str, str, str]:
-    """Series, kernel and library of a matrix set's name: "matrix-cpu-emr-mm-eigen" has "matrix-cpu-emr", "mm" and "eigen"."""
-    series, kernel, library = data_set.rsplit("-", 2)
+    """Series, kernel and library of a matrix set's name: "matrix-cpu-emr-mm-eigen" has "matrix-cpu-emr", "mm" and "eigen"; with and without copy are one."""
+    series, kernel, library = data_set.removesuffix(_COPY).rsplit("-", 2)
     return series, kernel, library
 
 
 def title(data_set: str) -> str:
-    """Column of a matrix set in the paper's tables: library and machine, such as "Eigen Emerald Rapids"."""
+    """Column of a matrix set in the paper's tables: library and machine, such as "Eigen Emerald Rapids" or "CUDA shared H200 with copy"."""
     series, _, library = parts(data_set)
-    return f"{library.capitalize()} {machine(series)}"
+    return f"{_LIBRARIES.get(library, library.capitalize())} {machine(series)}{' with copy' if data_set.endswith(_COPY) else ''}"
+
+
+def gpu_series(kernels: Collection[str], pattern: str = "*") -> list[str]:
+    """Series of GPUs under data/raw that have some of the kernels, in the order of their names; without those for unconstrained models and for development.
+
+    Args:
+        kernels: names of matrix kernels, or of Halide's.
+        pattern: of the series, such as "matrix-gpu-*"; "" is none.
+    """
+    found = {parts(name)[0] if kernel in MATRIX else name.rsplit("-", 1)[0] for kernel in kernels for name in measured_sets((kernel,), kind="gpu")}
+    return [name for name in sorted(found) if fnmatch.fnmatchcase(name, pattern) and not name.endswith(("-5000", "-dev"))]
 
 
 def matrix_sets(series: str, out: Outputs, rows: int = 500) -> list[Dataset]:
     """The matrix sets of a series that are there, their successful rows with c, in the order of kernels and libraries; none for the series "".
+
+    A set of a GPU is two: its times are without the copy of the result to the host, and with it.
 
     Args:
         series: such as "matrix-cpu-emr".
         rows: 500, or 5000 for those that unconstrained models are trained on.
     """
     prefix = series if rows == 500 else f"{series}-{rows}"
-    return _load(series, [f"{prefix}-{kernel}-{library}" for kernel in MATRIX for library in LIBRARIES], out)
+    sets = _load(series, [f"{prefix}-{kernel}-{library}" for kernel in MATRIX for library in _LIBRARIES], out)
+    return [one for dataset in sets for one in (dataset, *_with_copy(dataset))]
 
 
 def schedule_sets(series: str, out: Outputs) -> list[Dataset]:
@@ -124,6 +144,16 @@ def measuring_s(dataset: Dataset, rows: int) -> float:
     if rows < len(starts):
         return float(lasted[:rows].sum())
     return float(lasted.sum() * rows / (rows - 1))
+
+
+def _with_copy(dataset: Dataset) -> list[Dataset]:
+    """The set with the times of runs with the copy of the result, which has no passes; none where too few of them were taken."""
+    if "copied_s" not in dataset.frame:
+        return []
+    copied = dataset.frame.dropna(subset="copied_s").drop(columns="pass_s", errors="ignore")
+    if len(copied) <= TRAINING_ROWS:
+        return []
+    return [replace(dataset, name=f"{dataset.name}{_COPY}", frame=copied.assign(time_s=copied["copied_s"]))]
 
 
 def _load(series: str, wanted: list[str], out: Outputs) -> list[Dataset]:

@@ -59,7 +59,7 @@ def test_runs_are_joined_and_the_fastest_attempt_stands(root: Path, tmp_path: Pa
     ]
     second = [entry(mm, "global", time_s=2e-5, copied_s=4e-5, registers=31), entry(other, "global", time_s=1e-6), entry(mm, "shared")]
     folders = [results(tmp_path / "one", first), results(tmp_path / "two", second, finish=False, versions={"python": "3.10"})]
-    made = import_results(folders, "gpu-x", root, notes=["It rained."])
+    made = import_results(folders, "x", root, notes=["It rained."])
     assert made == {"matrix-gpu-x-mm-global": 2, "matrix-gpu-x-mm-shared": 1, "matrix-gpu-x-mv-shared": 1}
     data = load_dataset("matrix-gpu-x-mm-global")
     assert (data.kernel.name, data.device.name, data.device.kind, data.device.peak_gflops) == ("mm", "some-gpu", "gpu", 1000.0)
@@ -87,7 +87,7 @@ def test_convolutions_have_plain_columns(root: Path, tmp_path: Path) -> None:
         for index in (5, 123_456, space.size - 1)
     ]
     entries.append(entry(workload, GPU, Status.INVALID_CONFIG, index=77, config=space.config(77), label="invalid", stage="run"))
-    assert import_results([results(tmp_path / "one", entries)], "gpu-x", root) == {"conv-gpu-x-conv2d": 4}
+    assert import_results([results(tmp_path / "one", entries)], "x", root) == {"conv-gpu-x-conv2d": 4}
     data = load_dataset("conv-gpu-x-conv2d")
     assert [config_of(space, row) for _, row in data.frame.iterrows()] == [space.config(i) for i in (5, 123_456, space.size - 1, 77)]
     assert {workload_of("conv2d", row) for _, row in data.frame.iterrows()} == {workload}
@@ -112,7 +112,7 @@ def test_what_cannot_be_joined_and_what_is_not_there(root: Path, tmp_path: Path)
     import_results([one], "x", root)
     with pytest.raises(UsageError, match="is there already"):
         import_results([one], "x", root)
-    assert import_results([one], "x", root, replace=True) == {"matrix-x-mm-global": 1}
+    assert import_results([one], "x", root, replace=True) == {"matrix-gpu-x-mm-global": 1}
 
 
 # ---------------------------------------------------------------------------------------------------- the series before there were bundles
@@ -194,7 +194,7 @@ def test_operations_of_early_results_are_counted_anew(root: Path, tmp_path: Path
         config = {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}
         rows.append({**row, "wid": wid, "index": 7, "config": json.dumps(config), "flop": flop, "gflop": flop / 1e9})
     (folder / "conv_partial.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    import_results([folder], "gpu-x", root)
+    import_results([folder], "x", root)
     # A multiplication and an addition for each element of the input, channel of the output and element of the filter.
     for name, flop in {"conv1d_transpose": 2 * 568 * 86 * 488 * 3, "conv2d_transpose": 2 * 71 * 71 * 4 * 96 * 3 * 3}.items():
         frame = load_dataset(f"conv-gpu-x-{name}").frame
@@ -204,7 +204,7 @@ def test_operations_of_early_results_are_counted_anew(root: Path, tmp_path: Path
 
 @pytest.mark.parametrize("lines", [False, True])
 def test_early_results_become_the_same_data_sets(root: Path, tmp_path: Path, lines: bool) -> None:
-    made = import_results([early_files(tmp_path / "early", lines)], "gpu-x", root)
+    made = import_results([early_files(tmp_path / "early", lines)], "x", root)
     convolutions = {"conv-gpu-x-conv2d": 2, "conv-gpu-x-conv1d": 1, "conv-gpu-x-conv2d_winograd": 1, "conv-gpu-x-depthwise_conv2d": 1}
     assert made == {**convolutions, "matrix-gpu-x-mm-global": 1, "matrix-gpu-x-mp-shared": 1, "matrix-gpu-x-mv-global": 1}
     data = load_dataset("conv-gpu-x-conv2d")

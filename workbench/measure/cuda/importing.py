@@ -29,15 +29,15 @@ _COLUMNS = tuple(name for name in DETAILS if name not in ("group", "gpu_process"
 
 
 def import_results(folders: Sequence[Path], name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
-    """Write what runs have brought back as data sets: `matrix-<name>-<kernel>-<variant>` for a matrix kernel, `conv-<name>-<kernel>` for a kind of convolution,
-    `halide-<name>-blur_gpu` for blur.
+    """Write what runs have brought back as data sets: `matrix-gpu-<name>-<kernel>-<variant>` for a matrix kernel, `conv-gpu-<name>-<kernel>` for a kind of
+    convolution, `halide-gpu-<name>-blur_gpu` for blur.
 
     Rows are as `workbench.measure.export.export` makes them, what was measured in several runs being one row with several attempts. Further columns are of the
     attempt that stands: `label` is the class that a configuration was sampled from, the others see `workbench.measure.cuda.records`.
 
     Args:
         folders: of results, in the order of the runs.
-        name: of the device, such as "gpu-h200".
+        name: of the device, such as "h200".
         root, notes, replace: see `export`.
 
     Returns:
@@ -66,7 +66,7 @@ def import_results(folders: Sequence[Path], name: str, root: Path, *, notes: Seq
     sets = {}
     for (kernel, variant), inputs in sorted(groups.items()):
         series = _series(kernel, variant, inputs, header)
-        sets[f"{_family(kernel)}-{name}-{series.name}"] = series
+        sets[f"{_family(kernel)}-gpu-{name}-{series.name}"] = series
     return write_sets(sets, root, notes=notes, replace=replace)
 
 
