@@ -58,7 +58,7 @@ def misbehave(behaviour: str, when: str) -> None:
 
 
 class Template:
-    def __init__(self, threads: int, link: Sequence[str]) -> None:
+    def __init__(self, threads: int, link: Sequence[str], target: str = "") -> None:
         self.threads = threads
 
     def describe(self) -> str:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Commands", "failed", "serve"]
+__all__ = ["Commands", "die_with_parent", "failed", "serve"]
 
 # What a request's `do` names -> how it is answered.
 Commands = Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
@@ -29,7 +29,7 @@ def serve(prepare: Callable[[dict[str, Any]], Commands]) -> None:
             ends with it.
     """
     setup = json.loads(sys.argv[1])
-    _die_with_parent(setup["parent"])
+    die_with_parent(setup["parent"])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     commands = prepare(setup)
@@ -57,7 +57,7 @@ def failed(error: Exception) -> dict[str, Any]:
     return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """A candidate may hang in machine code: only the system can end this process when nobody waits for it any more."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1

@@ -60,6 +60,8 @@ class Runner(runner.Runner[int]):
         memory_bytes: address space that each child may have; None is most of the machine's memory.
         template, programs: "module:class" that build and load other candidates than TVM's.
         made_by: the command line that makes the series, without layers and number of trials.
+        target: what programs are built for, as TVM describes it; "" is this machine's processor.
+        link: the command that links them; none finds a C++ compiler.
 
     Attributes:
         space: the workload's.
@@ -87,13 +89,15 @@ class Runner(runner.Runner[int]):
         template: str = "workbench.measure.tvm_builder:Tir",
         programs: str = "workbench.measure.tvm_worker:Convolutions",
         made_by: str = "",
+        target: str = "",
+        link: Sequence[str] = (),
     ) -> None:
         if find_spec("tvm") is None:
             raise MissingPackage.needed_by("measuring TVM's convolutions", ModuleNotFoundError(name="tvm"))
         pin = checked_cpus(pin)
         if threads < 1 or (pin and threads > len(pin)):
             raise UsageError(f"{threads} threads on {len(pin) or 'all'} CPUs; use 1 or more, and as many CPUs to pin to")
-        linker = find_compiler()
+        command = tuple(link) or find_compiler().command
         self.workload = workload
         self.space = kernel(workload.kernel).space(workload, CPU)
         self.device = device or cpu()
@@ -112,9 +116,9 @@ class Runner(runner.Runner[int]):
         self._thread = ThreadPoolExecutor(1, "workbench-builder")
         self._asking = self._closed = False
         memory = memory_limit_bytes() if memory_bytes is None else memory_bytes
-        building = {"template": template, "threads": threads, "link": linker.command}
+        building = {"template": template, "threads": threads, "link": command, "target": target}
         self._builder = self._child("tvm_builder", building, threads, others or pin, memory)
-        self._worker = self._child("tvm_worker", {"programs": programs}, threads, pin, memory)
+        self._worker = self._start_worker(programs, threads, pin, memory)
         pinned = f"; pinned to CPU {', '.join(map(str, pin))}" if pin else ""
         meanwhile = f"; up to {self._ahead} of the next candidates are built on other CPUs meanwhile" if others and self._ahead else ""
         early = f"; a configuration {hopeless:g} times slower than the best so far is timed for {CONFIRMED_S:g} s, which may be one repeat"
@@ -222,9 +226,9 @@ class Runner(runner.Runner[int]):
             raise WorkbenchError(f"{self.workload.key}: its inputs and expected output cannot be made ({answer['error']}); free memory, or leave the layer out")
         self._prepared = True
 
-    def _time(self, path: Path) -> tuple[float, ...]:
+    def _time(self, path: Path, limit_s: float | None = None) -> tuple[float, ...]:
         slowest_s = None if self.best_s is None else self.hopeless * self.best_s
-        answer = self._worker.ask({"do": "run", "path": str(path), "policy": asdict(self.policy), "slowest_s": slowest_s}, self.limits.run_s)
+        answer = self._worker.ask({"do": "run", "path": str(path), "policy": asdict(self.policy), "slowest_s": slowest_s}, limit_s or self.limits.run_s)
         if "error" in answer:
             raise ChildFailure(Status.RUN_ERROR, answer["error"])
         times = tuple(map(float, answer["times_s"]))
@@ -233,6 +237,9 @@ class Runner(runner.Runner[int]):
         if answer["wrong"]:
             raise ChildFailure(Status.WRONG_RESULT, answer["wrong"])
         return times
+
+    def _start_worker(self, programs: str, threads: int, pin: Sequence[int], memory_bytes: int) -> Child:
+        return self._child("tvm_worker", {"programs": programs}, threads, pin, memory_bytes)
 
     def _child(self, module: str, setup: dict[str, Any], threads: int, pin: Sequence[int], memory_bytes: int) -> Child:
         # The child finds the modules that the parent finds, and none that lie in the folder it happens to run in. TVM leaves binding its threads to `pin`.

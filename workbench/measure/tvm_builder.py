@@ -12,6 +12,7 @@ each process.
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ __all__ = ["Template", "Tir", "without_torch"]
 
 
 class Template(Protocol):
-    """What builds candidates; made with the number of threads and the command that links, such as ["g++"]."""
+    """What builds candidates; made with the number of threads, the command that links, such as ["g++"], and the target, "" for this machine's processor."""
 
     def describe(self) -> str:
         """Compiler and target in one line."""
@@ -45,16 +46,16 @@ def without_torch() -> None:
 
 
 class Tir:
-    """The template of `workbench.kernels.tir` for this machine's processor."""
+    """The template of `workbench.kernels.tir` for this machine's processor, or for another target in TVM's JSON."""
 
-    def __init__(self, threads: int, link: Sequence[str]) -> None:
+    def __init__(self, threads: int, link: Sequence[str], target: str = "") -> None:
         without_torch()
         import tvm
 
         from workbench.kernels import tir
 
         self._tvm, self._schedule = tvm, tir.schedule
-        self._target = tir.llvm_target(threads)
+        self._target = tvm.target.Target(json.loads(target)) if target else tir.llvm_target(threads)
         self._link = list(link)
 
     def describe(self) -> str:
@@ -97,7 +98,7 @@ class _Builder:
 
 def _prepare(setup: dict[str, Any]) -> Commands:
     module, _, name = setup["template"].partition(":")
-    builder = _Builder(getattr(importlib.import_module(module), name)(setup["threads"], setup["link"]))
+    builder = _Builder(getattr(importlib.import_module(module), name)(setup["threads"], setup["link"], setup["target"]))
     return {"describe": builder.describe, "build": builder.build}
 
 

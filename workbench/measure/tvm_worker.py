@@ -27,7 +27,7 @@ from workbench.measure.timing import Policy, time_program
 from workbench.measure.tvm_builder import without_torch
 from workbench.schema import Workload
 
-__all__ = ["TOLERANCE", "Convolutions", "Programs", "aligned"]
+__all__ = ["TOLERANCE", "Convolutions", "Programs", "aligned", "difference"]
 
 # Relative to the largest value of the output. Its values are about normal, the largest some 5 standard deviations. Summing K products in another order changes
 # them by about sqrt(K) roundings of 6e-8 of a standard deviation, 1e-6 of the largest value for the 4,608 products of ResNet's deepest layers; one product left
@@ -60,6 +60,14 @@ def aligned(values: NDArray[np.float32]) -> NDArray[np.float32]:
     copy = room[offset : offset + values.nbytes].view(np.float32).reshape(values.shape)
     copy[...] = values
     return copy
+
+
+def difference(output: NDArray[np.float32], expected: NDArray[np.float64]) -> str:
+    """What is wrong with an output that was all NaN before the program ran, "" if nothing is."""
+    error = float(np.max(np.abs(output - expected)) / np.max(np.abs(expected)))
+    if math.isnan(error):
+        return f"{int(np.isnan(output).sum()):,} of {output.size:,} values are not written or no numbers"
+    return "" if error <= TOLERANCE else f"an error of {error:.3g} of the largest value; {TOLERANCE:g} is rounding"
 
 
 class Convolutions:
@@ -99,10 +107,7 @@ class Convolutions:
 
     def fault(self) -> str:
         """See the protocol."""
-        error = float(np.max(np.abs(self.output - self.expected)) / np.max(np.abs(self.expected)))
-        if math.isnan(error):
-            return f"{int(np.isnan(self.output).sum()):,} of {self.output.size:,} values are not written or no numbers"
-        return "" if error <= TOLERANCE else f"an error of {error:.3g} of the largest value; {TOLERANCE:g} is rounding"
+        return difference(self.output, self.expected)
 
 
 class _Worker:
