@@ -34,7 +34,8 @@ def terms(workload: Workload, space: str, device: Device, **config: Any) -> dict
 def test_a_gpu_by_hand() -> None:
     workload = kernel("conv1d").workload({"n": 1, "ci": 4, "w": 12, "co": 1, "kw": 3, "stride": 1, "padding": 0})
     tiles = {"tile_f": (1, 1, 1, 1), "tile_x": (2, 1, 5, 1), "tile_rc": (2, 2), "tile_rx": (1, 3)}
-    # Two blocks of five threads; in each of two steps 2 channels of 7 numbers and 6 weights, so 320 bytes in all, and 40 written.
+    # Two blocks of five threads; in each of two steps 2 channels of 7 numbers and 6 weights, so 320 bytes in all, and 40 written. A thread brings at most 3
+    # of the 14 numbers, 2 of the 6 weights. For a product it has one of each and its sum.
     logarithms = {
         "threads": 5,
         "virtual_threads": 1,
@@ -42,6 +43,17 @@ def test_a_gpu_by_hand() -> None:
         "steps": 2,
         "shared_bytes": 80,
         "accumulators": 1,
+        "outputs": 1,
+        "registers": 3,
+        "spill": 1,
+        "data_bytes": 56,
+        "data_reads": 1,
+        "data_passes": 3,
+        "data_traffic": 224 / 240,
+        "weight_bytes": 24,
+        "weight_reads": 1,
+        "weight_passes": 2,
+        "weight_traffic": 96 / 240,
         "body": 6,
         "reads_per_product": 2,
         "traffic_bytes": 360,
@@ -63,6 +75,14 @@ def test_what_a_thread_uses_again() -> None:
     # 8 filters, 6 places of the input: 14 numbers for 48 products.
     assert found["reads_per_product"] == pytest.approx(np.log2(14 / 48), rel=1e-5)
     assert 2 ** found["accumulators"] == pytest.approx(48)
+    # The virtual threads are two along f and three along x.
+    assert {name: round(2 ** found[name]) for name in ("outputs", "weight_reads", "data_reads", "registers", "spill")} == {
+        "outputs": 8,
+        "weight_reads": 8,
+        "data_reads": 6,
+        "registers": 62,
+        "spill": 1,
+    }
     # A depthwise convolution shares no inputs between channels: 48 of them and 8 weights.
     found = terms(of("depthwise_conv2d"), "workbench-gpu", GPU, **{name: tile for name, tile in tiles.items() if name != "tile_rc"}, **unroll)
     assert found["reads_per_product"] == pytest.approx(np.log2(56 / 48), rel=1e-5)
@@ -111,6 +131,9 @@ def test_a_gpu_is_asked_for_what_the_limits_count(name: str) -> None:
         "accumulators": asked.local_bytes / 4,
     }.items():
         np.testing.assert_allclose(np.exp2(table[term]), numbers, rtol=1e-5)
+    np.testing.assert_allclose(np.exp2(table["data_bytes"]) + np.exp2(table["weight_bytes"]), asked.shared_bytes, rtol=1e-5)
+    np.testing.assert_allclose(np.exp2(table["spill"]), np.maximum(np.exp2(table["registers"]) / 255, 1), rtol=1e-5)
+    assert (table["registers"] > table["accumulators"]).all()
     broken = np.any(list(limits.exceeded(workload, indices).values()), axis=0)
     np.testing.assert_array_equal(table["within_limits"], ~broken)
     assert (table["occupancy"][(asked.threads > GpuLimits().threads) | (asked.shared_bytes > GpuLimits().shared_bytes)] == 0).all()

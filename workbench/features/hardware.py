@@ -28,6 +28,7 @@ _Floats = NDArray[np.float32]
 _BYTES = 4
 _CHUNK = 4096
 _LIMITS = GpuLimits()
+_REGISTERS = 255  # of a thread: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 3.5 and later
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,16 @@ class HardwareTerms:
         threads, virtual_threads, blocks: of a block, of a thread, and in all.
         steps: times that a block fetches.
         shared_bytes: that a block holds.
-        accumulators: sums that a thread holds, virtual threads included, for want of a count of registers.
+        accumulators, outputs: sums that a thread holds, with and without those of its virtual threads.
         body: products of a thread between two fetches.
         reads_per_product: numbers read from shared memory for a product, where a thread keeps in registers what it uses again.
+        registers, spill: accumulators and what is kept so, for want of a count; and how many times the most that a thread may have, 0 where it is less.
         occupancy: share of the threads that one block may have, of blocks that fit side by side into the threads and the shared memory that one block may have.
         within_limits: 1 where the limits of every CUDA device are kept (`kernels.limits.GpuLimits`), else 0.
         traffic_bytes: fetched by all blocks, and written once.
+        data_bytes, data_reads, data_passes, data_traffic, and those of weight, of what is fetched into shared memory: what of shared_bytes it is; the numbers
+            of it that a thread keeps in registers for each step of its sums; how many numbers a thread brings at most each time; and bytes of traffic for a
+            floating-point operation.
 
     On a CPU:
         tasks: iterations of the parallel loop.
@@ -109,7 +114,7 @@ class HardwareTerms:
             raise UsageError(
                 f"device {self.device.name!r} is a {self.device.kind}; configurations of {self.kernel.name!r} in the space {space!r} run on a {runs_on}"
             )
-        terms, moved, threads = _gpu(view) if runs_on == "gpu" else _cpu(view, self._flop)
+        terms, moved, threads = _gpu(view, self._flop) if runs_on == "gpu" else _cpu(view, self._flop)
         traffic = moved + view.written()
         terms |= {"traffic_bytes": np.log2(traffic), "intensity": np.log2(self._flop / traffic)}
         if self.device.max_threads:
@@ -159,7 +164,7 @@ def _size(buffer: Buffer) -> Any:
     return math.prod(_float(extent) for extent in buffer.shape)
 
 
-def _gpu(view: _View) -> tuple[dict[str, Any], Any, Any]:
+def _gpu(view: _View, flop: float) -> tuple[dict[str, Any], Any, Any]:
     # Terms; bytes that are fetched; threads of all blocks.
     def bound(to: str) -> Any:
         return view.product(lambda loop: loop.annotation.startswith(to))
@@ -173,9 +178,13 @@ def _gpu(view: _View) -> tuple[dict[str, Any], Any, Any]:
         raise UsageError("no hardware terms for configurations that hold nothing in shared memory: they are of convolution layers, tiled for it")
     threads, virtual, blocks = bound("threadIdx"), bound("vthread"), bound("blockIdx")
     steps = view.product(lambda loop: loop.name.startswith(("step.", "middle.")))
-    shared = _BYTES * sum(_size(buffer) for buffer in view.buffers.values() if buffer.scope == "shared")
-    sums = virtual * _size(view.buffers["sums"])
-    read = sum(view.touched(access, kept) for name, access in view.loads().items() if view.buffers[name].scope == "shared")
+    fetched = {name: _size(buffer) for name, buffer in view.buffers.items() if buffer.scope == "shared"}
+    shared = _BYTES * sum(fetched.values())
+    outputs = _size(view.buffers["sums"])
+    sums = virtual * outputs
+    reads = {name: view.touched(access, kept) for name, access in view.loads().items() if name in fetched}
+    read = sum(reads.values())
+    registers = sums + read
     fit = np.minimum(_LIMITS.threads // threads, _LIMITS.shared_bytes // shared)
     asked = {"threads": threads, "threads_z": bound("threadIdx.z"), "shared_bytes": shared, "local_bytes": _BYTES * sums, "virtual_threads": virtual}
     logarithms = {
@@ -185,9 +194,20 @@ def _gpu(view: _View) -> tuple[dict[str, Any], Any, Any]:
         "steps": steps,
         "shared_bytes": shared,
         "accumulators": sums,
+        "outputs": outputs,
+        "registers": registers,
+        "spill": np.maximum(registers / _REGISTERS, 1),
         "body": virtual * view.product(lambda loop: loop.name.startswith("inner.")),
         "reads_per_product": read / view.product(kept),
     }
+    for name, size in fetched.items():
+        of = name.removesuffix(".shared")
+        logarithms |= {
+            f"{of}_bytes": _BYTES * size,
+            f"{of}_reads": reads[name],
+            f"{of}_passes": np.ceil(size / threads),
+            f"{of}_traffic": _BYTES * blocks * steps * size / flop,
+        }
     shares = {
         "occupancy": fit * threads / _LIMITS.threads,
         "within_limits": reduce(np.logical_and, (value <= getattr(_LIMITS, name) for name, value in asked.items())),
