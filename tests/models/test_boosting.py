@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,8 @@ def invented(layer: str, rows: int = 200, scale: float = 1.0) -> MeasuredTask:
     threads, inner = (np.prod([tile[:, level] for tile in tiles], axis=0) for level in (2, 3))
     valid = threads <= 64
     gflops = scale * (np.log2(threads) + np.minimum(np.log2(inner), 4) + 1)
-    return MeasuredTask(task, indices, np.where(valid, gflops, 0.0), valid, np.where(valid, 1 / gflops, np.nan), np.full(rows, np.nan))
+    unknown = np.full(rows, np.nan)
+    return MeasuredTask(task, indices, np.where(valid, gflops, 0.0), valid, np.where(valid, 1 / gflops, np.nan), unknown, unknown)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +203,7 @@ def test_what_cannot_be(history: list[MeasuredTask], target: MeasuredTask) -> No
             transfer.save("nowhere.json")
         with pytest.raises(DataError, match="no measured tasks"):
             transfer.fit([])
-        broken = MeasuredTask(target.task, target.indices, np.full(len(target), np.nan), target.valid, target.time_s, target.build_s)
+        broken = replace(target, throughput=np.full(len(target), np.nan))
         with pytest.raises(DataError, match="task d: a throughput over its best of nan is no finite number"):
             transfer.fit([*history, broken])
 
