@@ -15,8 +15,7 @@ from workbench.kernels import kernel
 from workbench.schema import Workload
 
 CASES = [
-    *((name, space) for name in ("conv2d", "depthwise_conv2d", "conv1d_transpose") for space in ("workbench-cpu", "workbench-gpu")),
-    ("conv2d_winograd", "workbench-gpu"),
+    *((name, space) for name in ("conv2d", "depthwise_conv2d", "conv1d_transpose", "conv2d_winograd") for space in ("workbench-cpu", "workbench-gpu")),
     ("flextensor_conv2d", "flextensor"),
 ]
 

@@ -107,8 +107,11 @@ def test_spaces_of_the_cpu_template() -> None:
     reduction = tuple(Split(f"tile_{axis}", size, 2) for axis, size in {"rc": 3, "ry": 3, "rx": 3}.items())
     assert space.knobs == (*spatial, *reduction, Choice("order", (0, 1)), Choice("pad_at", (0, 1)), Choice("unroll", (0, 16, 64)))
     assert "workbench-cpu" not in conv.threads
-    with pytest.raises(UsageError, match="no space 'workbench-cpu'; it has autotvm, workbench-gpu"):
-        kernel("conv2d_winograd").space(kernel("conv2d_winograd").workload(shape(6, 10, 4, 3)), "workbench-cpu")
+    winograd = kernel("conv2d_winograd")
+    space = winograd.space(winograd.workload(shape(6, 10, 4, 3, n=2)), "workbench-cpu")
+    # 36 products of 4 x 6 by 6 x (2 inputs of 2 x 2 tiles), which read nothing that could be padded.
+    products = (Choice("tile_b", ((36, 1, 1),)), Split("tile_y", 4, 3), Split("tile_x", 8, 3), Split("tile_rc", 6, 2))
+    assert space.knobs == (*products, Choice("order", (0, 1)), Choice("unroll", (0, 16, 64)))
 
 
 def test_an_index_of_the_gpu_template_by_hand() -> None:

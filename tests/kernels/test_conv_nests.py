@@ -11,6 +11,7 @@ import pytest
 
 from workbench.errors import SpaceError, UsageError
 from workbench.kernels import kernel
+from workbench.loopnest import LoopNest
 from workbench.schema import Workload
 
 InChild = Callable[..., Any]
@@ -42,12 +43,8 @@ WINOGRAD = {
     "winograd": of("conv2d_winograd", n=2, padding=(0, 1, 2, 1)),
     "winograd of few elements": of("conv2d_winograd", ci=2, h=3, w=5, co=3, padding=0),
 }
-CASES = [(workload, "workbench-cpu") for workload in WORKLOADS.values()] + [
-    (workload, "workbench-gpu") for workload in (*WORKLOADS.values(), *WINOGRAD.values())
-]
-each_case = pytest.mark.parametrize(
-    ("workload", "space"), CASES, ids=[*(f"{name}, CPU" for name in WORKLOADS), *(f"{name}, GPU" for name in (*WORKLOADS, *WINOGRAD))]
-)
+CASES = {f"{name}, {target}": (workload, f"workbench-{target.lower()}") for target in ("CPU", "GPU") for name, workload in {**WORKLOADS, **WINOGRAD}.items()}
+each_case = pytest.mark.parametrize(("workload", "space"), CASES.values(), ids=CASES)
 
 
 @each_case
@@ -84,6 +81,32 @@ def test_a_batch_mixes_structures() -> None:
             assert [loop.annotation for loop in padding] == (["none"] * 4 if knobs["pad_at"][place] else ["parallel", "none", "none"])
             last = nest.names.index("step.rx") + 1
             assert nest.names[last].startswith("inner.r") == knobs["order"][place]
+
+
+def test_winograd_s_transforms_are_the_same_in_every_configuration() -> None:
+    """Only its products have numbers that differ, and only they have another order of loops."""
+    workload, found = WINOGRAD["winograd"], kernel("conv2d_winograd")
+    indices = found.space(workload, "workbench-cpu").sample(50, 0)
+    batch = found.loop_nest(workload, indices, "workbench-cpu")
+    first, second = (nest for _, nest in batch.parts)
+    assert sorted(len(places) for places, _ in batch.parts) == sorted(np.bincount(found.space(workload, "workbench-cpu").decode(indices)["order"]).tolist())
+
+    def transforms(nest: LoopNest) -> list[tuple[Any, ...]]:
+        kept = {"pad", "pack_data", "pack_weight", "unpack", "assemble"}
+        loops = [(loop.name, loop.extent, loop.annotation) for loop in nest.loops if loop.name.partition(".")[0].removesuffix("_half") in kept]
+        accesses = [
+            (each.name, *((a.buffer, a.strides, a.mods) for a in each.accesses))
+            for each in nest.statements
+            if each.name.removesuffix("_init").removesuffix("_half") in kept
+        ]
+        return [*loops, *accesses]
+
+    assert transforms(first) == transforms(second)
+    assert not any(isinstance(number, np.ndarray) for entry in transforms(first) for number in entry)
+    assert [loop.name for loop in first.loops if loop.annotation == "parallel"] == [
+        *("pad.nc", "pack_data.outer", "pack_weight.outer", "outer", "unpack.outer", "assemble.outer")
+    ]
+    assert [next(name for name in nest.names if name.startswith("inner.")) for nest in (first, second)] == ["inner.b", "inner.rc"]
 
 
 def test_nodes_do_not_depend_on_the_batch() -> None:

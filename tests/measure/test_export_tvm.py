@@ -37,7 +37,7 @@ def fill(store: Store, workload: Workload, *, trials: int = 4, passes: int = 1) 
     for turn in range(passes + 1):
         for place, index in enumerate(drawn if turn < passes else drawn[:1]):
             config = space.config(index)
-            time_s = gflop / 50 * (1 + 0.2 * math.log2(config["tile_f"][2])) * (1 + 0.01 * noise.random())  # type: ignore[index]
+            time_s = gflop / 50 * (1 + 0.2 * math.log2(config["tile_x"][2])) * (1 + 0.01 * noise.random())  # type: ignore[index]
             attempt = {"space": CPU, "index": index, "config": config, "timestamp": 1.9e9, "compile_s": 0.1}
             if place == 1:
                 store.add([Measurement(workload, "some-cpu", Status.WRONG_RESULT, **attempt, error="running: an error of 1")])
@@ -46,14 +46,15 @@ def fill(store: Store, workload: Workload, *, trials: int = 4, passes: int = 1) 
 
 
 def test_each_kind_is_a_data_set_of_plain_columns(tmp_path, root) -> None:
-    lines = next(workload for workload in training_kernels() if workload.kernel == "conv1d")
+    others = [next(workload for workload in training_kernels() if workload.kernel == kind) for kind in ("conv1d", "conv2d_winograd")]
     layers = [layer("resnet-18", 2).workload, layer("resnet-18", 7).workload]
     with Store(tmp_path / "s.db") as store:
-        for workload in (*layers, lines):
+        for workload in (*layers, *others):
             fill(store, workload)
-        assert export(store, "conv-cpu-x", root, notes=["It was measured at night."]) == {"conv-cpu-x-conv1d": 4, "conv-cpu-x-conv2d": 8}
+        rows = {"conv-cpu-x-conv1d": 4, "conv-cpu-x-conv2d": 8, "conv-cpu-x-conv2d_winograd": 4}
+        assert export(store, "conv-cpu-x", root, notes=["It was measured at night."]) == rows
         records = {(m.workload.key, m.index): m for m in store.rows()}
-    for name in ("conv1d", "conv2d"):
+    for name in ("conv1d", "conv2d_winograd", "conv2d"):
         data = load_dataset(f"conv-cpu-x-{name}")
         assert (data.kernel.name, data.device.name) == (name, "some-cpu")
         assert all(dtype.kind == "i" for dtype in data.frame[list(data.inputs)].dtypes)
@@ -70,6 +71,8 @@ def test_each_kind_is_a_data_set_of_plain_columns(tmp_path, root) -> None:
     assert data.frame["attempts"].tolist() == [2, 1, 1, 1] * 2
     assert data.notes[-1] == "It was measured at night."
     assert "numpy" in data.notes[1]
+    assert not any("weights" in note for note in data.notes)
+    assert any("the transform of the weights" in note for note in load_dataset("conv-cpu-x-conv2d_winograd").notes)
 
 
 def test_the_command_names_whole_networks_and_what_was_measured_otherwise(tmp_path, root) -> None:

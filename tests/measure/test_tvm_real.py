@@ -46,6 +46,13 @@ def test_candidates_are_built_checked_and_timed_in_processes_without_torch() -> 
 
 
 @needs_tvm
+def test_winograd_is_measured_as_the_others_are() -> None:
+    with Runner(kernel("conv2d_winograd").workload(SMALL.params), device=HERE) as here:
+        wanted = candidates(here.space, 2)
+        assert [(m.index, m.status, m.error) for m in here.measure(wanted)] == [(index, Status.OK, "") for index in wanted]
+
+
+@needs_tvm
 @pytest.mark.parametrize(
     ("names", "status", "reason"),
     [

@@ -23,7 +23,7 @@ app = typer.Typer()
 def convolutions(
     network: Annotated[str | None, typer.Option("--network", help="resnet-18, vgg-16, ...: its distinct convolutions, one after the other.")] = None,
     layer: Annotated[list[int] | None, typer.Option("--layer", metavar="N", help="Only the Nth of them, from 1; may be given several times.")] = None,
-    kernels: Annotated[str | None, typer.Option("--set", help="training: the kernels that MetaTune trains on, those that the target has.")] = None,
+    kernels: Annotated[str | None, typer.Option("--set", help="training: the kernels that MetaTune trains on.")] = None,
     target: Annotated[str, typer.Option("--target", help="llvm: this machine's CPU. cuda: its GPU of NVIDIA's.")] = "llvm",
     trials: Annotated[int, typer.Option("--trials", min=1, help="Configurations of each convolution, drawn at random; more continue the series.")] = 64,
     passes: Annotated[
@@ -44,7 +44,6 @@ def convolutions(
     from contextlib import ExitStack
 
     from workbench.data.store import Store
-    from workbench.kernels.conv import CPU, GPU
     from workbench.measure import tvm
     from workbench.measure.cuda import live
     from workbench.measure.runner import candidates
@@ -54,7 +53,7 @@ def convolutions(
         raise UsageError(f"--target {target!r}; it is llvm or cuda")
     if target == "cuda" and (threads != 1 or pin):
         raise UsageError("--threads and --pin are a CPU's; leave them out with --target cuda")
-    chosen, cpus = _chosen(network, layer or [], kernels, CPU if target == "llvm" else GPU), cpus_of(pin or [])
+    chosen, cpus = _chosen(network, layer or [], kernels), cpus_of(pin or [])
     path = output or project_root() / "runs" / "measure" / "convolutions.db"
     with ExitStack() as stack:
         store = stack.enter_context(Store(path))
@@ -77,17 +76,16 @@ def convolutions(
     print(f"store: {path}")
 
 
-def _chosen(network: str | None, layers: list[int], kernels: str | None, space: str) -> list[tuple[str, Workload]]:
+def _chosen(network: str | None, layers: list[int], kernels: str | None) -> list[tuple[str, Workload]]:
     """Title and workload of every convolution asked for."""
-    from workbench.kernels import kernel, networks
+    from workbench.kernels import networks
 
     if (network is None) == (kernels is None) or kernels not in (None, "training"):
         raise UsageError("name the convolutions: --network NAME, with --layer N for some of its layers, or --set training")
     if network is None:
         if layers:
             raise UsageError("--layer is a layer of a network; name it with --network")
-        workloads = networks.training_kernels()
-        return [(f"training {number}, {workload.kernel}", workload) for number, workload in enumerate(workloads, 1) if space in kernel(workload.kernel).spaces]
+        return [(f"training {number}, {workload.kernel}", workload) for number, workload in enumerate(networks.training_kernels(), 1)]
     wanted = dict.fromkeys(layers) or range(1, len(networks.network(network)) + 1)
     return [(f"{network} layer {number}", networks.layer(network, number).workload) for number in wanted]
 

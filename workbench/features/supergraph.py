@@ -30,8 +30,12 @@ _Bools = NDArray[np.bool_]
 # Chains of slots, each with the slot that it is in. On a GPU blocks, virtual threads and threads go through what on a CPU one parallel loop and those in the
 # middle of it do. Winograd's transforms, and padding before the parallel loop, stand beside it.
 _CHAINS = (
-    ("", "pack_data.block pack_data.thread pack_data.ra pack_data.rb"),
-    ("", "pack_weight.block pack_weight.thread pack_weight.ra pack_weight.rb"),
+    ("", "pack_data.block pack_data.thread"),
+    ("pack_data.thread", "pack_data_half.b pack_data_half.ra"),
+    ("pack_data.thread", "pack_data.b pack_data.ra pack_data.rb"),
+    ("", "pack_weight.block pack_weight.thread"),
+    ("pack_weight.thread", "pack_weight_half.b pack_weight_half.ra"),
+    ("pack_weight.thread", "pack_weight.b pack_weight.ra pack_weight.rb"),
     ("", "pad_first.nc pad_first.y pad_first.x"),
     ("", "outer block.f block.y block.x vthread.f vthread.y vthread.x thread.f thread.y thread.x"),
     ("outer", "pad.n pad.c pad.y pad.x"),
@@ -42,8 +46,10 @@ _CHAINS = (
     ("middle.rx", "fetch_weight.pass fetch_weight.f fetch_weight.y fetch_weight.x fetch_weight.run"),
     ("middle.rx", "around.f around.y inner.rc inner.ry inner.rx inner.f inner.y inner.x"),
     ("middle.x", "write.n write.f write.y write.x"),
-    ("", "unpack.block unpack.thread unpack.ra unpack.rb"),
-    ("", "assemble.block assemble.thread"),
+    ("", "unpack.block unpack.thread"),
+    ("unpack.thread", "unpack_half.b unpack_half.ra"),
+    ("unpack.thread", "unpack.b unpack.ra unpack.rb"),
+    ("", "assemble.block assemble.thread assemble.x"),
 )
 
 
@@ -61,11 +67,14 @@ def _tree() -> Graph:
 SUPERGRAPH = _tree()
 _SLOT = {name: i for i, name in enumerate(SUPERGRAPH.loops)}
 
-# Winograd's products are a batch of matrices: b, y and x take the three dimensions of the grid as f, y and x do elsewhere. Its sums are written e, u, y, x.
+# Winograd's products are a batch of matrices: b, y and x take the three dimensions of the grid as f, y and x do elsewhere. Its sums are written e, u, y, x. A
+# CPU transforms, in two halves, in a parallel loop and one inside it what on a GPU blocks and threads go through.
 _WINOGRAD = {
-    **{f"{level}.b": f"{level}.f" for level in ("block", "vthread", "thread", "init", "fetch_data", "fetch_weight", "inner")},
+    **{f"{level}.b": f"{level}.f" for level in ("block", "vthread", "thread", "middle", "init", "fetch_data", "fetch_weight", "inner")},
     "write.e": "write.n",
     "write.u": "write.f",
+    **{f"{level}.outer": f"{level}.block" for level in ("pack_data", "pack_weight", "unpack", "assemble")},
+    **{f"{level}.{axis}": f"{level}.thread" for level, axis in (("pack_data", "tx"), ("pack_weight", "f"), ("unpack", "t"), ("assemble", "y"))},
 }
 # Slots of levels whose loops stand in another order in some structures, by the loop that is then their first. A CPU pads before the parallel loop, with two
 # axes in one loop; or sums up an inner tile, all but its vector, around the loops that go through the filter. FlexTensor's threads fetch side by side, in
@@ -73,21 +82,27 @@ _WINOGRAD = {
 _REORDERED = {
     "pad.nc": {f"pad.{axis}": f"pad_first.{axis}" for axis in ("nc", "y", "x")},
     "inner.f": {f"inner.{axis}": f"around.{axis}" for axis in ("f", "y")},
+    "inner.b": {"inner.b": "around.f", "inner.y": "around.y"},
     "fetch_data.run": {"fetch_data.run": "fetch_data.pass"},
     "fetch_weight.run": {"fetch_weight.run": "fetch_weight.pass"},
 }
 
+# Halves of transforms, which have a buffer of that name between them, and what they are of.
+_HALVES = {"pack_data_half": "padded", "pack_weight_half": "weight", "unpack_half": "products"}
 # What statements touch: places for columns, and who has them. A transform is a kernel of its own: no loop of it has any of the product's statements in it.
 _TOUCHES: Mapping[str, tuple[str, ...]] = {
     "init.sums": ("init.sums", "pack_data_init.data.packed", "pack_weight_init.weight.packed", "unpack_init.tiles"),
-    "fetch_data.source": ("fetch_data.data", "fetch_data.data.packed", "pad.data"),
-    "fetch_data.target": ("fetch_data.data.shared", "pad.padded"),
+    "fetch_data.source": ("fetch_data.data", "fetch_data.data.packed", "pad.data", *(f"{half}.{of}" for half, of in _HALVES.items())),
+    "fetch_data.target": ("fetch_data.data.shared", "pad.padded", *(f"{half}.{half}" for half in _HALVES)),
     "fetch_weight.source": ("fetch_weight.weight", "fetch_weight.weight.packed"),
     "fetch_weight.target": ("fetch_weight.weight.shared",),
-    "update.sums": ("update.sums",),
-    "update.data": ("update.data.shared", "update.padded", "update.data"),
-    "update.weight": ("update.weight.shared", "update.weight"),
-    "write.source": ("write.sums", "pack_data.data", "pack_weight.weight", "unpack.products", "assemble.tiles"),
+    "update.sums": ("update.sums", *(f"{half}_init.{half}" for half in _HALVES)),
+    "update.data": ("update.data.shared", "update.padded", "update.data", "update.data.packed"),
+    "update.weight": ("update.weight.shared", "update.weight", "update.weight.packed"),
+    "write.source": (
+        *("write.sums", "pack_data.data", "pack_weight.weight", "unpack.products", "assemble.tiles"),
+        *(f"{half.removesuffix('_half')}.{half}" for half in _HALVES),
+    ),
     "write.target": ("write.output", "write.products", "pack_data.data.packed", "pack_weight.weight.packed", "unpack.tiles", "assemble.output"),
 }
 _PLACE = {name: place for place, names in enumerate(_TOUCHES.values()) for name in names}

@@ -1,8 +1,8 @@
 """Six kinds of convolution and their configuration spaces.
 
 `autotvm` has the knobs of AutoTVM's CUDA templates, for logs of others. `workbench-gpu` and `workbench-cpu` are those of the templates in `kernels.tir`, which
-schedule every direct convolution by one table of slots: the spatial axes f (output channels), y, x and the reduction axes rc (input channels), ry, rx. On a
-GPU winograd takes the same template on its batch of matrix products; on a CPU it has none.
+schedule every direct convolution by one table of slots: the spatial axes f (output channels), y, x and the reduction axes rc (input channels), ry, rx. Winograd
+takes the same templates on its batch of matrix products.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ _UNROLL_STEPS = {"depthwise_conv2d": 256, "conv2d_winograd": 128}
 @lru_cache(maxsize=512)
 def _gpu(workload: Workload) -> Space:
     parts = slots(workload)
-    # The batch of winograd's products is not tiled: each of them is a block of its own.
-    spatial = (Choice("tile_b", ((size, 1, 1, 1),)) if axis == "b" else Split(f"tile_{axis}", size, 4) for axis, size in parts.spatial.items())
+    spatial = (_tile(axis, size, 4) for axis, size in parts.spatial.items())
     reduction = (Split(f"tile_{axis}", size, 2) for axis, size in parts.reduction.items())
     return Space(GPU, (*spatial, *reduction, *_unroll(0, _UNROLL_STEPS.get(workload.kernel, 512), 1500)))
 
@@ -93,9 +92,16 @@ def _gpu(workload: Workload) -> Space:
 @lru_cache(maxsize=512)
 def _cpu(workload: Workload) -> Space:
     parts = slots(workload)
-    spatial = (Split(f"tile_{axis}", size, 3) for axis, size in parts.spatial.items())
+    spatial = (_tile(axis, size, 3) for axis, size in parts.spatial.items())
     reduction = (Split(f"tile_{axis}", size, 2) for axis, size in parts.reduction.items())
-    return Space(CPU, (*spatial, *reduction, Choice("order", (0, 1)), Choice("pad_at", (0, 1)), Choice("unroll", (0, 16, 64))))
+    # Winograd's products read no input that could be padded in their loops.
+    pad_at = () if workload.kernel == "conv2d_winograd" else (Choice("pad_at", (0, 1)),)
+    return Space(CPU, (*spatial, *reduction, Choice("order", (0, 1)), *pad_at, Choice("unroll", (0, 16, 64))))
+
+
+def _tile(axis: str, size: int, parts: int) -> Knob:
+    # The batch of winograd's products is not tiled: each of them is a block or a task of its own.
+    return Choice("tile_b", ((size, *(1,) * (parts - 1)),)) if axis == "b" else Split(f"tile_{axis}", size, parts)
 
 
 @lru_cache(maxsize=512)
@@ -173,7 +179,7 @@ KERNELS: Mapping[str, Kernel] = {
     for kernel in (
         _kind("conv2d", "Direct convolution", macs, {"autotvm": _autotvm_direct, GPU: _gpu, CPU: _cpu}),
         _kind("depthwise_conv2d", "Depthwise convolution", _depthwise_macs, {"autotvm": _autotvm_depthwise, GPU: _gpu, CPU: _cpu}),
-        _kind("conv2d_winograd", "Winograd convolution", macs, {"autotvm": _autotvm_winograd, GPU: _gpu}),
+        _kind("conv2d_winograd", "Winograd convolution", macs, {"autotvm": _autotvm_winograd, GPU: _gpu, CPU: _cpu}),
         _kind("conv1d", "Convolution in one dimension", macs, {GPU: _gpu, CPU: _cpu}),
         _kind("conv1d_transpose", "Transposed convolution in one dimension", transposed_macs, {GPU: _gpu, CPU: _cpu}),
         _kind("conv2d_transpose", "Transposed convolution", transposed_macs, {GPU: _gpu, CPU: _cpu}),

@@ -29,8 +29,9 @@ _HALIDE_NOTES = {"fft": (f"A call transforms a batch of images, {POINTS:,} / n^2
 _AUTOSCHEDULER_NOTES = (
     "Each was told the number of threads, and Mullapudi2016 also Halide's generic machine: a last cache of 16 MiB, a load as dear as 40 operations.",
 )
-
-
+_CONVOLUTION_NOTES = {
+    ("conv2d_winograd", CPU): ("The whole convolution is timed, the transform of the weights too, though they are constant in a network.",),
+}
 _COMPARED = {CPU: "numpy's", GPU: "a direct computation in double precision, which was compared with numpy's"}
 
 
@@ -178,7 +179,7 @@ def _convolutions(store: Store, kernel: str, space: str, device: str, inputs: In
         provenance=provenance,
         command=_convolutions_command(provenance["command"], inputs),
         versions={"apache-tvm": version},
-        notes=(f"Configurations are drawn uniformly; the output of each was compared with {_COMPARED[space]}.",),
+        notes=(f"Configurations are drawn uniformly; the output of each was compared with {_COMPARED[space]}.", *_CONVOLUTION_NOTES.get((kernel, space), ())),
         columns={"gflop": [kind.flop(workload.params) / 1e9 for workload in workloads]},
     )
 

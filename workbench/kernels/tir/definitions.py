@@ -23,20 +23,19 @@ _ALGORITHMS: dict[str, Callable[[te.Tensor, te.Tensor, Shape, list[int]], te.Ten
     "conv1d": lambda data, weight, s, sides: topi.nn.group_conv1d_ncw(data, weight, s.stride, sides, s.dilation, s.groups),
     "conv2d": lambda data, weight, s, sides: topi.nn.group_conv2d_nchw(data, weight, s.stride, sides, s.dilation, s.groups),
     "depthwise_conv2d": lambda data, weight, s, sides: topi.nn.depthwise_conv2d_nchw(data, weight, s.stride, sides, s.dilation),
-    "conv2d_winograd": lambda data, weight, s, sides: winograd(data, weight, s),
     "conv1d_transpose": lambda data, weight, s, sides: topi.nn.conv1d_transpose_ncw(data, weight, s.stride, sides, DTYPE, 0),
     "conv2d_transpose": lambda data, weight, s, sides: topi.nn.conv2d_transpose_nchw(data, weight, s.stride, sides, DTYPE, (0, 0)),
 }
 
 
-def compute(workload: Workload) -> tvm.IRModule:
-    """See `workbench.kernels.tir.compute`."""
+def compute(workload: Workload, halves: bool = False) -> tvm.IRModule:
+    """See `workbench.kernels.tir.compute`; `halves` is of winograd's transforms alone, see there."""
     slots(workload)  # what no template can schedule has no algorithm here either
     shape = shape_of(workload)
     data, weight = te.placeholder(shape.data_shape, DTYPE, "data"), te.placeholder(shape.weight_shape, DTYPE, "weight")
     # topi takes the zeros of all axes before, then those after.
     sides = [pair[side] for side in (0, 1) for pair in shape.padding]
-    output = _ALGORITHMS[shape.kernel](data, weight, shape, sides)
+    output = winograd(data, weight, shape, halves) if shape.kernel == "conv2d_winograd" else _ALGORITHMS[shape.kernel](data, weight, shape, sides)
     function = te.create_prim_func([data, weight, output])
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
