@@ -111,14 +111,14 @@ class MetaLearner:
             support, query: inputs [heads, tasks, shots, ...] each, and labels [heads, tasks, shots].
         """
         parameters, inner = self.heads.parameters, self.inner
-        if self._dense and len(support[0]) == 1:
+        if self._dense and len(support[0]) == 1 and support[0][0].ndim == 4:
             weights, biases = ([parameters[f"{name}.{part}"] for name in self._dense] for part in ("weight", "bias"))
             told, asked = ((inputs[0], labels) for inputs, labels in (support, query))
             return dense_losses(weights, biases, told, asked, steps=inner.steps, rate=inner.rate, second_order=inner.second_order, loss=self.loss)
         return self._general_losses(support, query)
 
     def _general_losses(self, support: tuple[list[Tensor], Tensor], query: tuple[list[Tensor], Tensor]) -> Tensor:
-        # Of any network, by torch.func.
+        # Of any network and with all options, by torch.func; `dense_losses` is the same of some.
         weights = {**self.heads.parameters, **self.heads.buffers}
         fast = {name: weights[name] for name in self.rates}
         slow = {name: t for name, t in weights.items() if name not in fast}
