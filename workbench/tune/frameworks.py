@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +14,9 @@ from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.models.boosting import Xgb, XgbXfer, XgbXferShrunk
 from workbench.models.surrogate import Adapted, Estimate, Surrogate, Trials
 from workbench.tune.annealing import Annealing
+from workbench.tune.bayes import BatchBO
 from workbench.tune.loop import Tuner
+from workbench.tune.policy import PolicySearch
 from workbench.tune.search import Candidates, Greedy, RandomSearch, Search
 
 __all__ = ["FRAMEWORKS", "Framework", "NoModel", "framework"]
@@ -81,11 +84,22 @@ class NoModel(Surrogate, Adapted):
         return Estimate(unknown, unknown)
 
 
+def _metatune(template: bool) -> Surrogate:
+    from workbench.models.metatune import MetaTune  # and torch with it
+
+    return MetaTune(template=template)
+
+
 FRAMEWORKS: Mapping[str, Framework] = {
     found.name: found
     for found in (
         Framework("xgb", "AutoTVM's boosted trees, annealing", Xgb, Annealing, transfers=False),
         Framework("xgb-Xfer", "AutoTVM's boosted trees on those of other tasks, annealing", XgbXfer, Annealing, transfers=True),
+        Framework("RL", "AutoTVM's boosted trees, Chameleon's search", Xgb, PolicySearch, transfers=False),
+        Framework("meta-RL", "MetaTune's model without super-graph, Chameleon's search", partial(_metatune, template=False), PolicySearch, transfers=True),
+        Framework("meta-RL-T", "MetaTune's model with super-graph, Chameleon's search", partial(_metatune, template=True), PolicySearch, transfers=True),
+        Framework("meta-BO", "MetaTune's model without super-graph, batch Bayesian optimisation", partial(_metatune, template=False), BatchBO, transfers=True),
+        Framework("meta-BO-T", "MetaTune's model with super-graph, batch Bayesian optimisation", partial(_metatune, template=True), BatchBO, transfers=True),
         Framework("xgb-Xfer-shrunk", "trees of other tasks with a correction kept small, greedy", XgbXferShrunk, Greedy, transfers=True, epsilon=1 / 16),
         Framework("random", "configurations by chance", NoModel, RandomSearch, transfers=False, epsilon=0.0),
     )
