@@ -80,7 +80,7 @@ def test_a_table_is_tuned_and_the_result_is_a_file(project: Path, name: str) -> 
     assert lines[-3].startswith(f"best: {best:,.4g} GFLOP/s ({best / result.table_best:.1%} of the table's best), trial ")
     assert " with tile_f=(" in lines[-3]
     failures = int((~result.outcome.trials.valid).sum())
-    assert lines[-2].startswith(f"24 trials, {failures} of them failures; ended: 24 trials; search ")
+    assert lines[-2].startswith(f"24 trials, {failures} of them failures; ended: 24 trials; learning from others ")
     assert lines[-1] == f"result: {path}"
 
 

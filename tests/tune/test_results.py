@@ -55,6 +55,17 @@ def test_a_result_comes_back_bit_for_bit(tmp_path: Path, trials: int) -> None:
     assert (read.unit, read.space, read.workload) == ("GFLOP/s", CPU, WORKLOAD.key)
 
 
+def test_a_label_is_over_the_best_of_the_rounds_before() -> None:
+    rows = result().frame()
+    assert rows["trial"].tolist() == [1, 2, 3, 4, 5]
+    assert rows["best"].tolist() == [0.1 + 0.2, 0.1 + 0.2, 7.25, 7.25, 7.25]
+    first, *labels = rows["label"]
+    assert np.isnan(first)
+    assert labels == pytest.approx([0.0, 7.25 / (0.1 + 0.2), 1 / 3 / (0.1 + 0.2), 2.0 / 7.25])
+    np.testing.assert_array_equal(rows["predicted"], result().outcome.predicted)
+    assert len(result(0).frame()) == 0
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from workbench import __version__
 from workbench.errors import DataError, UsageError
@@ -78,6 +79,22 @@ class Result:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             **plain,
         )
+
+    def frame(self) -> pd.DataFrame:
+        """A row a trial, in order.
+
+        Returns:
+            trial (from 1), round, index, throughput, valid; best (throughput so far), predicted and label: throughput over the best of the rounds before, which
+            is what the cost model predicted (NaN where nothing had run).
+        """
+        trials = self.outcome.trials
+        rows = pd.DataFrame({"round": self.outcome.round, "index": trials.indices, "throughput": trials.throughput, "valid": trials.valid})
+        rows.insert(0, "trial", np.arange(1, len(rows) + 1))
+        rows["best"] = rows["throughput"].cummax()
+        rows["predicted"] = self.outcome.predicted
+        before = rows["best"].where(rows["round"].shift(-1) != rows["round"]).shift().ffill()
+        rows["label"] = rows["throughput"] / before.where(before > 0)
+        return rows
 
 
 def save_result(result: Result, path: Path | str) -> None:

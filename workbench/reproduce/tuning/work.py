@@ -1,0 +1,185 @@
+"""Something to tune: a layer of a data set, whose recorded measurements answer, or a convolution of a network, which is measured here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.data.datasets import load_dataset
+from workbench.errors import UsageError
+from workbench.features.tasks import MeasuredTask, TuningTask, tasks_of
+from workbench.kernels import kernel, networks
+from workbench.kernels.conv import CPU
+from workbench.kernels.conv import KERNELS as CONVOLUTIONS
+from workbench.measure import tvm
+from workbench.measure.answers import Answers
+from workbench.measure.replay import Cached, Replay
+from workbench.reproduce import own
+from workbench.reproduce.convolutions import name_of
+from workbench.reproduce.tuning.pools import yolo_layers
+from workbench.tune.frameworks import Framework
+from workbench.tune.loop import Budget, Outcome, tune
+from workbench.tune.results import Result
+from workbench.tune.search import Candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from workbench.schema import Measurement
+
+__all__ = ["Work", "live", "recorded"]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What is tuned, who answers, and what may be learnt from.
+
+    Attributes:
+        name: of the layer, in print.
+        source: the data set that answers, or the target that is measured on.
+        task, answers, candidates: see `workbench.tune.loop`.
+        history: measured tasks by name, the layer itself not among them.
+        table: the recorded measurements, None where it is measured.
+        ranking_only: whether the table is but a part of the space, so that no search can go its way.
+    """
+
+    name: str
+    source: str
+    task: TuningTask
+    answers: Answers
+    candidates: Candidates
+    history: tuple[tuple[str, MeasuredTask], ...]
+    table: MeasuredTask | None = None
+    ranking_only: bool = False
+
+    def run(
+        self, framework: Framework, budget: Budget, *, batch: int = 16, seed: int = 0, threads: int = 1, on_round: Callable[[Result], None] | None = None
+    ) -> Result:
+        """Tune it.
+
+        Args:
+            framework: what tunes.
+            budget: when to stop.
+            batch: measurements a round.
+            seed: of the cost model and of everything that is drawn.
+            threads: of measured programs, for the record.
+            on_round: called after each round with how it stands.
+
+        Raises:
+            UsageError: the framework needs a history and there is none, or its cost model cannot look at the task.
+            DataError: its cost model cannot learn from the history.
+            WorkbenchError: measuring does not work; what was measured before is in the store and was given to `on_round`.
+        """
+        learnt = self.history if framework.transfers else ()
+        began = time.perf_counter()
+        fitted = framework.fit([table for _, table in learnt], seed)
+        fit_s = time.perf_counter() - began
+
+        def result(outcome: Outcome) -> Result:
+            return Result.of(
+                self.task,
+                outcome,
+                task=self.name,
+                source=self.source,
+                framework=framework.name,
+                history=tuple(name for name, _ in learnt),
+                settings={"seed": seed, "batch": batch, "threads": threads, **vars(budget)},
+                ranking_only=self.ranking_only,
+                table_best=None if self.table is None else self.table.best,
+                fit_s=fit_s,
+            )
+
+        tuner = framework.tuner(self.task, fitted, self.candidates, seed=seed, ranking_only=self.ranking_only)
+        told = None if on_round is None else lambda stands: on_round(result(stands))
+        return result(tune(tuner, self.answers, budget, batch, told))
+
+
+def recorded(dataset: str, layer: str | None = None, history: Sequence[str] = (), *, exclude_family: bool = False) -> Work:
+    """A layer of a data set.
+
+    Args:
+        dataset: its name.
+        layer: the layer's name, or its number from 1; None where there is but one.
+        history: data sets to learn from first; none is the data set itself.
+        exclude_family: whether near twins of the layer are left out of the history.
+
+    Raises:
+        UsageError: no such data set or layer, or a family is to be left out where none is known.
+        MissingData: the data set's files are out of reach.
+    """
+    tables = _tables(dataset)
+    names = [name for name, _, _ in tables]
+    if layer is None and len(tables) > 1:
+        raise UsageError(f"data set {dataset!r} has {len(tables)} layers; choose one with --layer: {_listed(names)}")
+    wanted = layer or "1"
+    place = names.index(wanted) if wanted in names else int(wanted) - 1 if wanted.isdecimal() else -1
+    if place not in range(len(names)):
+        raise UsageError(f"data set {dataset!r} has no layer {wanted!r}; it has {_listed(names)}, by name or by number from 1")
+    name, family, table = tables[place]
+    if exclude_family and not family:
+        raise UsageError(f"--exclude-family: the layers of {dataset!r} have no families that are known; those of titanxp-conv2d have")
+    replay = Replay(table)
+    known = [(source, *entry) for source in history or [dataset] for entry in _tables(source)]
+    learnt = [(f"{source}: {other}", found) for source, other, kin, found in known if not (exclude_family and kin == family)]
+    title = name if name != table.task.workload.key else table.task.kernel.title
+    candidates = Candidates(table.task.space, table.indices)
+    return Work(title, dataset, table.task, replay, candidates, _others(learnt, table.task), table, ranking_only=not replay.exhaustive)
+
+
+@contextmanager
+def live(
+    network: str,
+    layer: str | None,
+    store: Path,
+    history: Sequence[str] = (),
+    *,
+    threads: int = 1,
+    pin: Sequence[int] = (),
+    on_measurement: Callable[[Measurement], None] | None = None,
+) -> Iterator[Work]:
+    """A convolution of a network, measured by TVM on this machine's CPU while the context lasts.
+
+    Args:
+        network, layer: its name, and the number of the convolution, from 1.
+        store: the cache of measurements, shared by all tunings.
+        history: data sets to learn from first; none is all under data/raw that have the space's knobs.
+        threads, pin: see `workbench.measure.tvm.open_series`.
+        on_measurement: called with each new measurement.
+
+    Raises:
+        UsageError: no such network, layer or CPU.
+        MissingPackage, BuildError: TVM or a C++ compiler is missing.
+        StoreError: the store cannot be used.
+    """
+    from workbench.data.store import Store
+
+    count = len(networks.network(network))
+    if layer is None or not layer.isdecimal():
+        raise UsageError(f"{network} has {count} distinct convolutions; choose one with --layer N, from 1 to {count}")
+    workload = networks.layer(network, int(layer)).workload
+    with tvm.open_series(workload, threads=threads, pin=pin) as runner, Store(store) as cache:
+        task = TuningTask(f"{network} {layer}", kernel(workload.kernel), workload, runner.device, CPU)
+        known = [(source, *entry) for source in history or own.measured_sets(CONVOLUTIONS) for entry in _tables(source)]
+        learnt = [(f"{source}: {other}", found) for source, other, _, found in known if history or found.task.space_name == CPU]
+        yield Work(task.name, "llvm", task, Cached(cache, runner, on_measurement), Candidates(runner.space), _others(learnt, task))
+
+
+def _tables(dataset: str) -> list[tuple[str, str, MeasuredTask]]:
+    """Name, family and measurements of the layers of a data set; no family where none is known."""
+    loaded = load_dataset(dataset)
+    if loaded.kernel.name == "flextensor_conv2d":
+        return [(pool.name, pool.family, pool.measured) for pool in yolo_layers(loaded)]
+    return [(name_of(table.task.workload), "", table) for table in tasks_of(loaded)]
+
+
+def _others(tables: Sequence[tuple[str, MeasuredTask]], task: TuningTask) -> tuple[tuple[str, MeasuredTask], ...]:
+    """Those that are not of the task itself: another workload, or another device."""
+    return tuple((name, table) for name, table in tables if (table.task.workload, table.task.device.name) != (task.workload, task.device.name))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
