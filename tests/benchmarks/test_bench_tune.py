@@ -18,7 +18,7 @@ import smooth_space as problem
 
 from workbench.models.surrogate import Estimate, Trials
 from workbench.tune.annealing import Annealing
-from workbench.tune.bayes import BatchBO, _fit, choose_batch, residual_posterior
+from workbench.tune.bayes import BatchBO, _fit, choose_batch, error_posterior
 from workbench.tune.policy import PolicySearch
 from workbench.tune.search import Candidates, Greedy, Search
 
@@ -77,18 +77,21 @@ def test_a_batch_beside_botorch() -> None:
     from botorch.models import SingleTaskGP
     from botorch.optim import optimize_acqf_discrete
     from botorch.sampling import SobolQMCNormalSampler
+    from gpytorch.means import ZeroMean
 
     torch.set_num_threads(1)
     count, samples = 16, 256
     rng = np.random.default_rng(0)
     points, wanted = rng.random((64, 8)), rng.random((512, 8))
     residual = 0.3 * np.sin(5 * points[:, 0]) * np.cos(3 * points[:, 1])
-    posterior, spread = residual_posterior(points, residual, wanted)
+    spread, standard = float(residual.std()), (residual - residual.mean()) / residual.std()
+    posterior = error_posterior(points, residual, standard, wanted)
     began = time.process_time()
     ours = choose_batch(posterior, spread, np.zeros(512), 1.0, count, "ucb", 0.2, samples, 0)
     ours_s = time.process_time() - began
-    gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(residual / spread)[:, None], outcome_transform=None)
+    gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(standard)[:, None], outcome_transform=None)
     _fit(gp)
+    gp.mean_module = ZeroMean()
 
     def acquired(seed: int, samples: int) -> Any:
         return qUpperConfidenceBound(gp, beta=0.2, sampler=SobolQMCNormalSampler(torch.Size([samples]), seed=seed))

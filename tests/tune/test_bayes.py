@@ -13,10 +13,11 @@ from botorch.acquisition import qExpectedImprovement, qUpperConfidenceBound
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf_discrete
 from botorch.sampling import SobolQMCNormalSampler
+from gpytorch.means import ZeroMean
 
 from workbench.errors import UsageError
 from workbench.models.surrogate import Estimate, Trials
-from workbench.tune.bayes import BatchBO, _fit, choose_batch, residual_posterior
+from workbench.tune.bayes import BatchBO, _fit, choose_batch, error_posterior
 from workbench.tune.search import Candidates
 
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.NumericsWarning", "ignore::botorch.exceptions.warnings.InputDataWarning")
@@ -28,14 +29,21 @@ def small_problem(seed: int, rows: int = 10) -> tuple[np.ndarray, np.ndarray, np
     return points, 0.3 * np.sin(5 * points[:, 0]) * np.cos(3 * points[:, 1]), rng.random((14, 2))
 
 
+def fitted(points: np.ndarray, standard: np.ndarray) -> SingleTaskGP:
+    gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(standard)[:, None], outcome_transform=None)
+    _fit(gp)
+    gp.mean_module = ZeroMean()
+    return gp
+
+
 @pytest.mark.parametrize("acquisition", ["ei", "ucb"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_batch_is_botorchs(acquisition: str, seed: int) -> None:
     """By botorch's own acquisition with other samples ours is as good; one by one it is the same while the acquisition tells candidates apart."""
     points, residual, wanted = small_problem(seed)
-    posterior, spread = residual_posterior(points, residual, wanted)
-    gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(residual / spread)[:, None], outcome_transform=None)
-    _fit(gp)
+    spread, standard = float(residual.std()), (residual - residual.mean()) / residual.std()
+    posterior = error_posterior(points, residual, standard, wanted)
+    gp = fitted(points, standard)
     best = float(residual.max())
 
     def acquired(seed: int) -> Any:
@@ -63,20 +71,50 @@ def test_the_greedy_batch_by_hand() -> None:
 
 
 def test_the_posterior_is_the_gaussian_process_of_the_errors() -> None:
-    points, residual, wanted = small_problem(0)
-    posterior, spread = residual_posterior(points, residual, wanted)
-    assert spread == pytest.approx(math.sqrt((residual**2).mean()))
-    gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(residual / spread)[:, None], outcome_transform=None)
-    _fit(gp)
+    """Scales of the labels, values of the errors."""
+    points, label, wanted = small_problem(0)
+    error = np.random.default_rng(1).standard_normal(len(points))
+    posterior = error_posterior(points, label, error, wanted)
+    gp = fitted(points, (label - label.mean()) / label.std())
     with torch.no_grad():
         within = gp.covar_module(torch.from_numpy(points)).to_dense().numpy() + float(gp.likelihood.noise) * np.eye(len(points))
         across = gp.covar_module(torch.from_numpy(wanted), torch.from_numpy(points)).to_dense().numpy()
         prior = gp.covar_module(torch.from_numpy(wanted)).to_dense().numpy()
-        offset = float(gp.mean_module.constant)
-    mean = offset + across @ np.linalg.solve(within, residual / spread - offset)
-    np.testing.assert_allclose(posterior.mean[:, 0].numpy(), mean, atol=1e-6)
+    np.testing.assert_allclose(posterior.mean[:, 0].numpy(), across @ np.linalg.solve(within, error), atol=1e-5)
     covariance = prior - across @ np.linalg.solve(within, across.T)
-    np.testing.assert_allclose(posterior.variance[:, 0].numpy(), np.diag(covariance), atol=1e-6)
+    np.testing.assert_allclose(posterior.variance[:, 0].numpy(), np.diag(covariance), atol=1e-5)
+
+
+def test_the_spread_is_the_error_before_the_model_was_told() -> None:
+    """A model that repeats what it was told has no errors left, and yet it was wrong."""
+    candidates, rng = problem.dense(), np.random.default_rng(0)
+    oracle, search = problem.oracle_of(candidates), BatchBO(samples=64)
+
+    class Parrot(problem.Ignorant):
+        def __init__(self) -> None:
+            self.told: dict[int, float] = {}
+
+        def predict(self, indices):
+            mean = np.array([self.told.get(index, 0.3 + index % 7 / 100) for index in np.asarray(indices).tolist()])
+            return Estimate(mean, np.full(len(mean), np.nan))
+
+    model = Parrot()
+    asked = search.propose(model, candidates, Trials.none(), 16, rng)
+    trials = problem.measured(oracle, Trials.none(), asked)
+    expected = math.sqrt(np.mean((trials.label - model.predict(asked).mean) ** 2))
+    model.told = dict(zip(asked.tolist(), trials.label.tolist(), strict=True))
+    residual = trials.label - model.predict(asked).mean
+    assert not residual.any()
+    assert search._error(asked, trials.label, residual) == pytest.approx(expected)
+    # Of trials that it did not propose there are the errors that are left, and before any a share of the best.
+    assert BatchBO()._error(asked, trials.label, residual + 0.1) == pytest.approx(0.1)
+    assert BatchBO()._error(asked[:0], trials.label[:0], residual[:0]) == 0.2
+
+
+def test_before_anything_is_known_a_batch_is_drawn_by_chance() -> None:
+    candidates = problem.dense()
+    found = BatchBO().propose(problem.Ignorant(), candidates, Trials.none(), 64, np.random.default_rng(0))
+    assert abs(candidates.space.coordinates(found).mean() - candidates.space.coordinates(candidates.all()).mean()) < 0.05
 
 
 def test_measurements_correct_the_cost_model_where_they_were_made() -> None:
@@ -143,7 +181,7 @@ def test_a_fit_that_fails_leaves_the_priors(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(botorch.fit, "fit_gpytorch_mll", fails)
     points, residual, wanted = small_problem(0)
-    posterior, _ = residual_posterior(points, residual, wanted)
+    posterior = error_posterior(points, residual, residual, wanted)
     assert torch.isfinite(posterior.mean).all()
     assert (posterior.variance > 0).all()
 

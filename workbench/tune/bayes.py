@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from botorch.models import SingleTaskGP
     from botorch.posteriors.gpytorch import GPyTorchPosterior
 
-__all__ = ["BatchBO", "choose_batch", "residual_posterior"]
+__all__ = ["BatchBO", "choose_batch", "error_posterior"]
 
 Floats = NDArray[np.float64]
 
@@ -40,9 +40,10 @@ class BatchBO(Search):
     """A batch by Bayesian optimisation over discrete candidates.
 
     The cost model's estimate is the mean of a Gaussian process over the space's coordinates; what was measured, less that estimate, is what the process is
-    conditioned on. So each query of the cost model counts everywhere, and a measurement near where it was made. The candidates are those that the cost model
-    ranks first and some by chance, of a table or, in a space too large to be looked at whole, of a sample and neighbours of its best. The batch is chosen one
-    by one, each the one that adds most to the acquisition of those before it.
+    conditioned on. So each query of the cost model counts everywhere, and a measurement near where it was made. How fast throughput varies with each knob is
+    fitted to the measurements; how wrong the cost model is, is what it was about the trials when it proposed them, before it learnt from them. The candidates
+    are those that the cost model ranks first and some by chance, of a table or, in a space too large to be looked at whole, of a sample and neighbours of its
+    best. The batch is chosen one by one, each the one that adds most to the acquisition of those before it. Before anything is known it is drawn by chance.
 
     Args:
         acquisition: "ei", expected improvement over the best so far, or "ucb", upper confidence bound, of the batch's best.
@@ -61,6 +62,7 @@ class BatchBO(Search):
     by_chance: float = 0.125
     samples: int = 512
     predicted: int = field(default=0, init=False)
+    _said: dict[int, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.acquisition not in ("ei", "ucb"):
@@ -71,13 +73,24 @@ class BatchBO(Search):
         found, mean = self._prefiltered(model, candidates, max(self.looked_at, count), rng)
         if len(found) <= count:
             return found
-        told = trials.indices[-_OBSERVED:]
-        residual = trials.label[-_OBSERVED:] - np.nan_to_num(model.predict(told).mean) if len(told) else np.empty(0)
+        if not len(trials) and np.ptp(mean) == 0:
+            return candidates.sample(count, rng)
         space, seed = candidates.space, int(rng.integers(2**31))
-        posterior, spread = residual_posterior(space.coordinates(told), residual, space.coordinates(found), seed)
+        told, label = trials.indices[-_OBSERVED:], trials.label[-_OBSERVED:]
+        residual = label - np.nan_to_num(model.predict(told).mean) if len(told) else np.empty(0)
+        spread = self._error(told, label, residual)
+        posterior = error_posterior(space.coordinates(told), label, residual / spread, space.coordinates(found), seed)
         best = float(trials.best > 0)  # relative throughput is over it
         chosen = choose_batch(posterior, spread, mean, best, count, self.acquisition, self.beta, self.samples, seed)
+        self._said |= zip(found[chosen].tolist(), mean[chosen].tolist(), strict=True)
         return found[chosen]
+
+    def _error(self, told: Indices, label: Floats, residual: Floats) -> float:
+        # Root mean square of the cost model's errors, of those that it made before it was told where there are any.
+        before = np.array([self._said.get(index, np.nan) for index in told.tolist()])
+        known = np.isfinite(before)
+        errors = label[known] - before[known] if known.any() else residual
+        return max(float(np.sqrt((errors**2).mean())), _LEAST_SPREAD) if len(errors) else _SPREAD
 
     def _prefiltered(self, model: Adapted, candidates: Candidates, wanted: int, rng: np.random.Generator) -> tuple[Indices, Floats]:
         # Candidates and what the model says of them, the best predicted first.
@@ -106,18 +119,21 @@ def _means(model: Adapted, indices: Indices) -> Floats:
     return np.nan_to_num(model.predict(indices).mean, nan=-1.0) if len(indices) else np.empty(0)
 
 
-def residual_posterior(points: Floats, residual: Floats, wanted: Floats, seed: int = 0) -> tuple[GPyTorchPosterior, float]:
-    """The posterior of a Gaussian process at points, given the cost model's errors at others; its prior mean is a constant near 0.
+def error_posterior(points: Floats, label: Floats, error: Floats, wanted: Floats, seed: int = 0) -> GPyTorchPosterior:
+    """The posterior of a cost model's error at points, given its errors at others.
 
-    Botorch's defaults: a squared-exponential kernel with a length scale a column, noise, both with priors.
+    The process is one of mean 0 and variance 1 with botorch's default kernel, a squared exponential with a length scale a column; scales and noise are those
+    that botorch fits to the labels, with its priors.
 
     Args:
-        points, residual: coordinates [n, columns] and errors [n]; n may be 0.
+        points: coordinates [n, columns] of what was measured; n may be 0.
+        label: relative throughput of each [n].
+        error: of the cost model at each, over its spread [n].
         wanted: coordinates [m, columns].
         seed: of restarts, where a fit fails.
 
     Returns:
-        The joint posterior at the m points of the error over the spread, and the spread.
+        The joint posterior at the m points.
     """
     import torch
     from botorch import settings
@@ -125,21 +141,24 @@ def residual_posterior(points: Floats, residual: Floats, wanted: Floats, seed: i
     from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
     from botorch.posteriors.gpytorch import GPyTorchPosterior
     from gpytorch.distributions import MultivariateNormal
+    from gpytorch.means import ZeroMean
 
     at = torch.from_numpy(wanted)
-    if not len(residual):
+    if not len(label):
         kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=wanted.shape[1]).double()
         with torch.no_grad():
-            return GPyTorchPosterior(MultivariateNormal(torch.zeros(len(at), dtype=torch.float64), kernel(at))), _SPREAD
-    spread = max(float(np.sqrt((residual**2).mean())), _LEAST_SPREAD)
+            return GPyTorchPosterior(MultivariateNormal(torch.zeros(len(at), dtype=torch.float64), kernel(at)))
+    standard = (label - label.mean()) / (label.std() or 1.0)
     with settings.validate_input_scaling(False), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(residual / spread)[:, None], outcome_transform=None)
+        gp = SingleTaskGP(torch.from_numpy(points), torch.from_numpy(standard)[:, None], outcome_transform=None)
         _fit(gp)
+        gp.mean_module = ZeroMean()
+        SingleTaskGP.set_train_data(gp, targets=torch.from_numpy(error), strict=False)
         with torch.no_grad():
             posterior = gp.posterior(at)
         assert isinstance(posterior, GPyTorchPosterior)  # of another kind where outcomes are transformed
-        return posterior, spread
+        return posterior
 
 
 def _fit(gp: SingleTaskGP) -> None:
@@ -174,7 +193,7 @@ def choose_batch(
     `optimize_acqf_discrete` draws anew for each size of the batch and chooses the same, but for the error of the samples.
 
     Args:
-        posterior, spread: see `residual_posterior`.
+        posterior, spread: of the cost model's error, over the spread.
         mean: the cost model's estimates [m].
         best: relative throughput of the best so far.
     """
