@@ -1,6 +1,6 @@
 """Boosted trees as cost models of a tuner: AutoTVM's xgb, its xgb-Xfer, and trees whose correction to what was learnt from other tasks is shrunk.
 
-AutoTVM's figures are those of TVM 0.7 to 0.9 (apache/tvm, python/tvm/autotvm/tuner/xgboost_cost_model.py): trees of depth 3, eta 0.3, lambda 1, gamma 1e-4,
+AutoTVM's figures are those of TVM 0.8 (apache/tvm, python/tvm/autotvm/tuner/xgboost_cost_model.py): trees of depth 3, eta 0.3, lambda 1, gamma 1e-4,
 grown until for 20 rounds the training rows were not ranked better (recall of the first 64, on average over the first 1, 2, ..., 64). It keeps all of them, and
 starts anew with each batch. Of the base model's margin it takes 1 / 2^(trials / 64), and nothing once that is below 0.05.
 """
@@ -37,7 +37,7 @@ _AUTOTVM = {"max_depth": 3, "eta": 0.3, "lambda": 1.0, "gamma": 1e-4, "min_child
 _TOP = 64  # trials of a batch
 _MOST = 8000  # rounds
 _WAIT, _BASE_WAIT, _BASE_MOST = 20, 100, 400  # rounds without a better ranking, and at most, of a base model
-_LEAST_SHARE = 0.05  # of a base model's margin
+_LEAST_SHARE = 0.05  # of a base model's margin, and of the best of a table that the best so far is
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,13 +181,14 @@ class XgbXferShrunk(_Transfer):
     """Transferred trees whose correction is kept small, refitted with each batch: few, shallow, of many rows a leaf, and drawn towards 0.
 
     The base says throughput over the best of a whole table, trials are over the best so far. So each update first finds the share c of the former that the
-    best so far is: the c that brings c x label nearest to the base over all trials, by least squares, with `prior` rows of label 1 at c = 1, at most 1.
-    Trees are grown on c x label - base, and a prediction is (base + trees) / c.
+    best so far is: base / c is brought nearest to the labels of all trials, by least squares, with `prior` rows where both are 1. Trees are grown on
+    c x label - base, and a prediction is (base + trees) / c. (Least squares of c x label to the base is no way to find it: what a model says varies less than
+    what is measured, so c would come out too small.)
 
     Args:
         base_params, base_rounds: of the base's trees, in XGBoost's names.
         params, rounds: of the correction.
-        prior: rows that say c = 1.
+        prior: rows that say c = 1, for want of trials.
     """
 
     features: str = "vectors"
@@ -292,7 +293,7 @@ class _Shrunk(_Looking):
         rows = self._look(trials)
         base, label = self._base_margin(rows, self._all), trials.label
         prior = self._recipe.prior
-        self._scale = float(np.clip((label @ base + prior) / (label @ label + prior), 0.05, 1.0))
+        self._scale = float(np.clip((base @ base + prior) / (base @ label + prior), _LEAST_SHARE, 1.0))
         params = {**self._recipe.params, "seed": self._seed, "base_score": 0.0}
         self._trees = _grown(rows, tuple(self._all), self._scale * label - base, params, self._recipe.rounds)
 
