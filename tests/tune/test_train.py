@@ -109,6 +109,13 @@ def test_two_ways_of_writing_a_kernel_for_a_gpu_are_two_variants(invented_matrix
     assert selector.notes == ()
 
 
+def test_a_gpu_beside_a_cpu_is_compared_without_copies_and_the_selector_says_so(invented_matrix: Invent, quick: list[Any]) -> None:
+    gpu = invented_matrix("global", name="mv", device=Device("invented-gpu", "gpu", "Invented"))
+    selector = train_selector([invented_matrix("eigen", name="mv"), replace(gpu, frame=gpu.frame.drop(columns="threads"), knobs=())], train=50)
+    assert [source.device.kind for source in selector.sources] == ["cpu", "gpu"]
+    assert selector.notes == ("Times of a GPU are of the kernel alone: what its inputs and its result take to be copied comes on top.",)
+
+
 def test_schedules_of_other_threads_are_other_variants(invented_blur: Invent) -> None:
     selector = train_selector([invented_blur(rows=60), invented_blur(rows=60, threads=2, tag="-2t"), invented_blur(rows=60, seed=3, tag="-dev")], train=40)
     assert [(s.data_set, s.threads) for s in selector.sources] == [("invented-blur", 1), ("invented-2t-blur", 2)]

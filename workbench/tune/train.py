@@ -87,6 +87,8 @@ def train_selector(datasets: Sequence[Dataset], *, train: int = TRAIN, seed: int
     inputs = pd.concat([part.training[list(kernel.parameters)] for part in parts], ignore_index=True).drop_duplicates(ignore_index=True)
     sources = tuple(_source(part, model, inputs, type(recipe).__name__, seed) for part, model in zip(parts, models, strict=True))
     notes += [f"{s.data_set} has {s.rows} valid rows, fewer than the {train} asked for: all of them train." for s in sources if s.rows < train]
+    if {source.device.kind for source in sources} > {"gpu"}:
+        notes.append("Times of a GPU are of the kernel alone: what its inputs and its result take to be copied comes on top.")
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return Selector(kernel, sources, created, __version__, time.perf_counter() - start, tuple(notes))
 
