@@ -118,7 +118,7 @@ SERIES = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_another_machine_s_series_by_the_parameter_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without others' files every notebook of the paper runs on synthetic sets of series that it never heard of; a development set shows nowhere."""
     for name, value in {"WORKBENCH_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "WORKBENCH_OFFLINE": "1", "WORKBENCH_CACHE": str(tmp_path / "cache")}.items():
