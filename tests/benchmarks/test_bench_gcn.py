@@ -1,4 +1,4 @@
-"""MetaTune's graph model: the dense path beside DGL over all nodes and edges, and scoring 10,000 configurations, features included."""
+"""MetaTune's graph model: the dense path beside DGL over all nodes and edges, scoring 10,000 configurations, features included, and learning from a batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import torch
 
 from workbench.features.graph import to_dgl
 from workbench.features.supergraph import COLUMNS, SUPERGRAPH, SuperGraphs
+from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.kernels import kernel
 from workbench.kernels.networks import layer
 from workbench.models.gcn import GraphEmbedding, GraphModel, reference, shares
+from workbench.models.metatune import MetaTune
 from workbench.models.scoring import Embedder
+from workbench.models.surrogate import Trials
+from workbench.schema import Device
 
 COUNT = 10_000
 
@@ -72,3 +76,28 @@ def test_scoring_a_layer_of_resnet(benchmark: Any, space: str, template: bool) -
     )
     assert by_dgl > by_dense
     assert seconds < 0.1
+
+
+@pytest.mark.parametrize("trials", [64, 1024])
+def test_learning_from_a_batch(benchmark: Any, trials: int) -> None:
+    """All trials so far, of which 64 are new. What was measured is invented: how long it takes does not depend on it."""
+    torch.set_num_threads(1)
+    task = TuningTask("layer 2", kernel("conv2d"), layer("resnet-18", 2).workload, Device("invented-gpu", "gpu"), "workbench-gpu")
+    rng = np.random.default_rng(0)
+    indices, throughput, unknown = task.space.sample(trials, rng), 1 + rng.random(trials), np.full(trials, np.nan)
+    valid = np.ones(trials, dtype=bool)
+    fitted = MetaTune(epochs=1, outer=0).fit([MeasuredTask(task, indices, throughput, valid, unknown, unknown, unknown)])
+    adapted = fitted.adapt(task)
+    before, after = (Trials(indices[:count], throughput[:count], valid[:count]) for count in (trials - 64, trials))
+    adapted.update(before)
+    seconds = []
+
+    def update() -> None:
+        start = time.process_time()
+        adapted.update(after)
+        seconds.append(time.process_time() - start)
+
+    benchmark.pedantic(update, rounds=3)
+    benchmark.extra_info["ms"] = round(seconds[0] * 1e3, 1)  # the first finds the embeddings of the new ones
+    print(f"\n{trials} trials, 64 of them new: {seconds[0] * 1e3:.0f} ms")
+    assert max(seconds) < 1
