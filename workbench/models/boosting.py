@@ -200,7 +200,7 @@ class XgbXferShrunk(_Transfer):
         default_factory=lambda: {"max_depth": 2, "eta": 0.1, "min_child_weight": 8, "lambda": 20, "subsample": 0.7, "colsample_bytree": 0.5}, repr=False
     )
     rounds: int = 60
-    prior: float = 4.0
+    prior: float = 1.0
     name = "xgb-xfer-shrunk"
 
     def adapt(self, task: TuningTask, seed: int = 0) -> Adapted:
