@@ -49,7 +49,8 @@ class BatchBO(Search):
         acquisition: "ei", expected improvement over the best so far, or "ucb", upper confidence bound, of the batch's best.
         beta: weight of the variance in "ucb".
         looked_at: candidates of which the batch is chosen.
-        by_chance: share of them that is drawn by chance.
+        by_chance: share of them that is drawn by chance. With xgb on Kernel Tuner's RTX 2080 Ti and A4000 half did better than an eighth on both, and than
+            four fifths on one of them.
         samples: of the posterior.
 
     Attributes:
@@ -59,7 +60,7 @@ class BatchBO(Search):
     acquisition: Literal["ei", "ucb"] = "ucb"
     beta: float = 0.2
     looked_at: int = 512
-    by_chance: float = 0.125
+    by_chance: float = 0.5
     samples: int = 512
     predicted: int = field(default=0, init=False)
     _said: dict[int, float] = field(default_factory=dict, init=False)
