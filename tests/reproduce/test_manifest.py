@@ -38,7 +38,8 @@ def test_a_profile_adds_to_the_parameters_or_replaces_them(tmp_path: Path) -> No
 
 def test_selection() -> None:
     manifest = load_manifest()
-    assert [task.name for task in manifest.select(["nnc-mape", "explore-*"])] == ["nnc-mape", "explore-dataset-audit", "explore-search-space"]
+    explored = ["explore-dataset-audit", "explore-search-space", "explore-tuning-session"]
+    assert [task.name for task in manifest.select(["nnc-mape", "explore-*"])] == ["nnc-mape", *explored]
     assert len(manifest.select()) == len(manifest.tasks)
     with pytest.raises(UsageError, match=r"no task 'nnc-map'.*nnc-mape"):
         manifest.select(["nnc-map"])

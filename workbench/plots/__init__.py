@@ -14,6 +14,7 @@ from workbench.plots.charts import (
     speed_curves,
     trade_off,
 )
+from workbench.plots.session import tuning_sessions
 from workbench.plots.structure import Box, flow_chart, loop_graph, loop_listing, super_graph, super_graph_panels, task_panels
 from workbench.plots.theme import PALETTE, style
 
@@ -37,4 +38,5 @@ __all__ = [
     "super_graph_panels",
     "task_panels",
     "trade_off",
+    "tuning_sessions",
 ]

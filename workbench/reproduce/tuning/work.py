@@ -21,6 +21,7 @@ from workbench.measure.replay import Cached, Replay
 from workbench.reproduce import own
 from workbench.reproduce.convolutions import name_of
 from workbench.reproduce.tuning.pools import yolo_layers
+from workbench.space import Space
 from workbench.tune.frameworks import Framework
 from workbench.tune.loop import Budget, Outcome, tune
 from workbench.tune.results import Result
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from workbench.schema import Measurement
 
-__all__ = ["Work", "live", "recorded"]
+__all__ = ["Work", "live", "recorded", "tables"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ class Work:
     Attributes:
         name: of the layer, in print.
         source: the data set that answers, or the target that is measured on.
-        task, answers, candidates: see `workbench.tune.loop`.
+        task, answers: see `workbench.tune.loop`.
+        space: what may be measured, of which only the table's configurations are proposed where there is a table.
         history: measured tasks by name, the layer itself not among them.
         table: the recorded measurements, None where it is measured.
         ranking_only: whether the table is but a part of the space, so that no search can go its way.
@@ -51,7 +53,7 @@ class Work:
     source: str
     task: TuningTask
     answers: Answers
-    candidates: Candidates
+    space: Space
     history: tuple[tuple[str, MeasuredTask], ...]
     table: MeasuredTask | None = None
     ranking_only: bool = False
@@ -93,7 +95,8 @@ class Work:
                 fit_s=fit_s,
             )
 
-        tuner = framework.tuner(self.task, fitted, self.candidates, seed=seed, ranking_only=self.ranking_only)
+        candidates = Candidates(self.space, None if self.table is None else self.table.indices)  # a tuning takes out what it has tried
+        tuner = framework.tuner(self.task, fitted, candidates, seed=seed, ranking_only=self.ranking_only)
         told = None if on_round is None else lambda stands: on_round(result(stands))
         return result(tune(tuner, self.answers, budget, batch, told))
 
@@ -111,23 +114,22 @@ def recorded(dataset: str, layer: str | None = None, history: Sequence[str] = ()
         UsageError: no such data set or layer, or a family is to be left out where none is known.
         MissingData: the data set's files are out of reach.
     """
-    tables = _tables(dataset)
-    names = [name for name, _, _ in tables]
-    if layer is None and len(tables) > 1:
-        raise UsageError(f"data set {dataset!r} has {len(tables)} layers; choose one with --layer: {_listed(names)}")
+    layers = tables(dataset)
+    names = [name for name, _, _ in layers]
+    if layer is None and len(layers) > 1:
+        raise UsageError(f"data set {dataset!r} has {len(layers)} layers; choose one with --layer: {_listed(names)}")
     wanted = layer or "1"
     place = names.index(wanted) if wanted in names else int(wanted) - 1 if wanted.isdecimal() else -1
     if place not in range(len(names)):
         raise UsageError(f"data set {dataset!r} has no layer {wanted!r}; it has {_listed(names)}, by name or by number from 1")
-    name, family, table = tables[place]
+    name, family, table = layers[place]
     if exclude_family and not family:
         raise UsageError(f"--exclude-family: the layers of {dataset!r} have no families that are known; those of titanxp-conv2d have")
     replay = Replay(table)
-    known = [(source, *entry) for source in history or [dataset] for entry in _tables(source)]
+    known = [(source, *entry) for source in history or [dataset] for entry in tables(source)]
     learnt = [(f"{source}: {other}", found) for source, other, kin, found in known if not (exclude_family and kin == family)]
     title = name if name != table.task.workload.key else table.task.kernel.title
-    candidates = Candidates(table.task.space, table.indices)
-    return Work(title, dataset, table.task, replay, candidates, _others(learnt, table.task), table, ranking_only=not replay.exhaustive)
+    return Work(title, dataset, table.task, replay, table.task.space, _others(learnt, table.task), table, ranking_only=not replay.exhaustive)
 
 
 @contextmanager
@@ -163,22 +165,22 @@ def live(
     workload = networks.layer(network, int(layer)).workload
     with tvm.open_series(workload, threads=threads, pin=pin) as runner, Store(store) as cache:
         task = TuningTask(f"{network} {layer}", kernel(workload.kernel), workload, runner.device, CPU)
-        known = [(source, *entry) for source in history or own.measured_sets(CONVOLUTIONS) for entry in _tables(source)]
+        known = [(source, *entry) for source in history or own.measured_sets(CONVOLUTIONS) for entry in tables(source)]
         learnt = [(f"{source}: {other}", found) for source, other, _, found in known if history or found.task.space_name == CPU]
-        yield Work(task.name, "llvm", task, Cached(cache, runner, on_measurement), Candidates(runner.space), _others(learnt, task))
+        yield Work(task.name, "llvm", task, Cached(cache, runner, on_measurement), runner.space, _others(learnt, task))
 
 
-def _tables(dataset: str) -> list[tuple[str, str, MeasuredTask]]:
-    """Name, family and measurements of the layers of a data set; no family where none is known."""
+def tables(dataset: str) -> list[tuple[str, str, MeasuredTask]]:
+    """Name, family and measurements of the layers of a data set; the family is "" where none is known. Raises MissingData where its files are out of reach."""
     loaded = load_dataset(dataset)
     if loaded.kernel.name == "flextensor_conv2d":
         return [(pool.name, pool.family, pool.measured) for pool in yolo_layers(loaded)]
     return [(name_of(table.task.workload), "", table) for table in tasks_of(loaded)]
 
 
-def _others(tables: Sequence[tuple[str, MeasuredTask]], task: TuningTask) -> tuple[tuple[str, MeasuredTask], ...]:
+def _others(known: Sequence[tuple[str, MeasuredTask]], task: TuningTask) -> tuple[tuple[str, MeasuredTask], ...]:
     """Those that are not of the task itself: another workload, or another device."""
-    return tuple((name, table) for name, table in tables if (table.task.workload, table.task.device.name) != (task.workload, task.device.name))
+    return tuple((name, table) for name, table in known if (table.task.workload, table.task.device.name) != (task.workload, task.device.name))
 
 
 def _listed(names: Sequence[str]) -> str:
