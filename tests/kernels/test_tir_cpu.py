@@ -22,9 +22,10 @@ def test_schedules_are_right(workload: Any, in_tvm_process: InChild) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 def test_many_schedules_are_right(workload: Any, in_tvm_process: InChild) -> None:
-    errors = in_tvm_process(tir_child.drawn_errors, workload, "workbench-cpu", 60, 6)
+    errors = in_tvm_process(tir_child.drawn_errors, workload, "workbench-cpu", 20 if "winograd" in workload.kernel else 60, 6)
     assert max(errors.values()) < 1e-5, errors
 
 
