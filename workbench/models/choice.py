@@ -2,8 +2,8 @@
 
 A choice needs the order of the fastest candidates of one size, not seconds over all sizes, and the least of many predictions finds the errors of a single
 model. So times are taken relative to the median of their size, and the size is no input (of a size that was never measured, a model with that input knows
-nothing). `ScheduleChoice` averages compact models that start from other points, with the fastest rows counting like the others. `MixedChoice` averages them with a
-Gaussian process, whose errors are others. `CompactSchedule` is the model for seconds.
+nothing). `ScheduleChoice` averages compact models that start from other points, with the fastest rows counting like the others. `MixedChoice` averages
+them with a Gaussian process, whose errors are others. `CompactSchedule` is the model for seconds.
 """
 
 from __future__ import annotations
