@@ -148,7 +148,7 @@ class LoopNest:
             found.append((*(found[loop.parent] if loop.parent >= 0 else ()), place))
         return tuple(found)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the loops."""
         return tuple(loop.name for loop in self.loops)
