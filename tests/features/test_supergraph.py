@@ -78,13 +78,6 @@ def test_without_null_slots_it_is_the_graph_of_the_nest(name: str, space: str) -
     check_round_trip(workload, space, kernel(name).space(workload, space).sample(40, 0))
 
 
-@pytest.mark.parametrize("space", ["workbench-cpu", "workbench-gpu"])
-def test_groups_have_the_slots_of_one_convolution(space: str) -> None:
-    workload, found = of("conv2d", groups=4), kernel("conv2d")
-    check_round_trip(workload, space, found.space(workload, space).sample(40, 0))
-    np.testing.assert_array_equal(SuperGraphs(found, workload, space).present, SuperGraphs(found, of("conv2d"), space).present)
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_workload_goes_there_and_back(data: st.DataObject) -> None:

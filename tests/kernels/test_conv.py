@@ -103,7 +103,7 @@ def test_spaces_of_the_gpu_template() -> None:
 def test_spaces_of_the_cpu_template() -> None:
     conv = kernel("conv2d")
     space = conv.space(conv.workload(shape(6, 10, 4, 3, groups=2)), "workbench-cpu")
-    spatial = tuple(Split(f"tile_{axis}", size, 3) for axis, size in {"f": 2, "y": 8, "x": 8}.items())  # of one of two groups
+    spatial = tuple(Split(f"tile_{axis}", size, 3) for axis, size in {"f": 4, "y": 8, "x": 8}.items())
     reduction = tuple(Split(f"tile_{axis}", size, 2) for axis, size in {"rc": 3, "ry": 3, "rx": 3}.items())
     assert space.knobs == (*spatial, *reduction, Choice("order", (0, 1)), Choice("pad_at", (0, 1)), Choice("unroll", (0, 16, 64)))
     assert "workbench-cpu" not in conv.threads

@@ -29,8 +29,6 @@ WORKLOADS = {
     "conv2d, dilation": of("conv2d", kh=2, stride=(3, 1), dilation=(2, 1)),
     "conv2d, 1 x 1": of("conv2d", n=3, ci=6, kh=1, kw=1, padding=0),
     "conv2d of ResNet-18": of("conv2d", ci=64, h=56, w=56, co=64),
-    "conv2d, groups": of("conv2d", n=2, ci=12, co=18, stride=2, groups=3),
-    "conv1d, groups of one channel": of("conv1d", ci=4, co=8, w=31, dilation=2, groups=4),
     "depthwise": of("depthwise_conv2d", n=2, ci=12, kw=5, stride=(2, 1)),
     "depthwise, 1 x 1": of("depthwise_conv2d", ci=12, kh=1, kw=1, padding=0),
     "conv1d": of("conv1d", n=2, w=31, stride=2, padding=(2, 0), dilation=2),
@@ -130,7 +128,9 @@ def test_numbers_without_a_choice_are_shared() -> None:
 
 def test_what_has_no_nests() -> None:
     conv = kernel("conv2d")
-    with pytest.raises(UsageError, match="no loop nest for 8 input and 16 output channels: where a tile of outputs has not all filters of its inputs"):
+    with pytest.raises(UsageError, match="no loop nest for 4 groups of 8 input and 12 output channels: where a tile of channels crosses groups"):
+        conv.loop_nest(of("conv2d", groups=4), [0], "workbench-cpu")
+    with pytest.raises(UsageError, match="no loop nest for 8 groups of 8 input and 16 output channels"):
         kernel("depthwise_conv2d").loop_nest(of("depthwise_conv2d", co=16), [0], "workbench-cpu")
     with pytest.raises(UsageError, match="the space 'autotvm' of kernel 'conv2d' have no loop nests; those of workbench-gpu, workbench-cpu have"):
         conv.loop_nest(WORKLOADS["conv2d"], [0])

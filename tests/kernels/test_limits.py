@@ -46,8 +46,9 @@ def test_by_hand() -> None:
     tiles |= {"tile_y": (7, 1, 4, 1), "tile_x": (4, 1, 7, 1)}
     assert asked(layer("conv2d", stride=2), **tiles)["shared_bytes"] == 4 * (8 * 9 * 13 + 12 * 8 * 3)
     assert asked(layer("conv2d", stride=2, padding=2, dilation=2), **tiles)["shared_bytes"] == 4 * (8 * 11 * 13 + 12 * 8 * 3)
-    # Groups of 12 channels, all in one block, which reads the inputs of that group.
-    assert asked(layer("conv2d", groups=8, stride=2), **{**tiles, "tile_f": (1, 2, 2, 3), "tile_rc": (1, 8)})["shared_bytes"] == 4 * (8 * 9 * 13 + 12 * 8 * 3)
+    # Groups of 12 channels: a block reads one group's inputs. With 6 channels a group it reads two.
+    assert asked(layer("conv2d", groups=8, stride=2), **{**tiles, "tile_rc": (1, 8)})["shared_bytes"] == 4 * (8 * 9 * 13 + 12 * 8 * 3)
+    assert asked(layer("conv2d", groups=16, stride=2), **{**tiles, "tile_rc": (1, 4)})["shared_bytes"] == 4 * (8 * 9 * 13 + 12 * 4 * 3)
     # Depthwise with one output channel of each input channel: as many of one as of the other.
     tiles = {"tile_f": (8, 2, 2, 3), "tile_y": (14, 1, 4, 1), "tile_x": (8, 1, 7, 1), "tile_ry": (1, 3), "tile_rx": (3, 1)}
     assert asked(layer("depthwise_conv2d", ci=96), **tiles)["shared_bytes"] == 4 * (12 * 6 * 7 + 12 * 3)

@@ -14,7 +14,6 @@ import tir_child
 from test_tir import WORKLOADS, of
 
 from workbench.kernels import kernel, limits
-from workbench.kernels.conv import slots
 from workbench.kernels.conv_reference import inputs, reference
 from workbench.kernels.conv_shape import shape_of
 from workbench.schema import Workload
@@ -51,7 +50,7 @@ def test_launches_are_those_of_the_knobs(workload: Workload, in_tvm_process: InC
     program = in_tvm_process(tir_child.cuda, workload, config)
     (main,) = [launch for launch in program.launches if launch.shared_bytes]
     z, y, x = config.get("tile_f", config.get("tile_b")), config.get("tile_y", (1, 1, 1, 1)), config["tile_x"]
-    batch = 1 if "winograd" in workload.kernel else shape.n * slots(workload).groups
+    batch = 1 if "winograd" in workload.kernel else shape.n
     assert main.grid == (x[0], y[0], batch * z[0])
     assert main.block == (x[2], y[2], z[2])
     assert (main.shared_bytes, main.local_bytes) == (asked.shared_bytes[0], asked.local_bytes[0])

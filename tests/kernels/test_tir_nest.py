@@ -80,10 +80,9 @@ def test_functions_without_a_nest(kind: str, message: str, in_tvm_process: InChi
 
 
 def test_an_extent_that_changes_has_no_place_in_a_nest(in_tvm_process: InChild) -> None:
-    """Tiles of 2 output channels, 3 of which have one input channel: some need one, some two."""
-    conv = kernel("depthwise_conv2d")
-    workload = conv.workload({"n": 1, "ci": 4, "h": 4, "w": 4, "co": 12, "kh": 1, "kw": 1, "stride": 1, "padding": 0})
-    spatial, filters = {"tile_f": (6, 1, 2), "tile_y": (4, 1, 1), "tile_x": (4, 1, 1)}, {"tile_ry": (1, 1), "tile_rx": (1, 1)}
-    config = {**spatial, **filters, "order": 0, "pad_at": 1, "unroll": 0}
+    """Tiles of 4 output channels over groups of 3: some need the inputs of one group, some of two."""
+    conv = kernel("conv1d")
+    workload = conv.workload({"n": 1, "ci": 4, "w": 4, "co": 12, "kw": 1, "stride": 1, "padding": 0, "groups": 4})
+    config = {"tile_f": (6, 1, 2), "tile_x": (4, 1, 1), "tile_rc": (1, 1), "tile_rx": (1, 1), "order": 0, "pad_at": 1, "unroll": 0}
     message = in_tvm_process(nest_child.error_of, workload, "workbench-cpu", conv.space(workload, "workbench-cpu").index(config))
     assert message.startswith("an extent of ax1 depends on other loops: ")

@@ -1,9 +1,8 @@
 """Six kinds of convolution and their configuration spaces.
 
 `autotvm` has the knobs of AutoTVM's CUDA templates, for logs of others. `workbench-gpu` and `workbench-cpu` are those of the templates in `kernels.tir`, which
-schedule every direct convolution by one table of slots: the spatial axes f (output channels), y, x and the reduction axes rc (input channels), ry, rx. Groups
-are convolutions beside each other, as the inputs of a batch are: f and rc are the channels of one. Winograd takes the same templates on its batch of matrix
-products.
+schedule every direct convolution by one table of slots: the spatial axes f (output channels), y, x and the reduction axes rc (input channels), ry, rx. Winograd
+takes the same templates on its batch of matrix products.
 """
 
 from __future__ import annotations
@@ -54,12 +53,10 @@ class Slots:
     Attributes:
         spatial: extents of the axes of the output: f, y, x; of winograd's products b (batch), y (output channels), x (tiles).
         reduction: extents of the axes that are summed over: rc, ry, rx.
-        groups: convolutions side by side that they are those of; 1 for a depthwise convolution, whose axis f goes through all channels.
     """
 
     spatial: Mapping[str, int]
     reduction: Mapping[str, int]
-    groups: int = 1
 
 
 def slots(workload: Workload) -> Slots:
@@ -72,9 +69,9 @@ def slots(workload: Workload) -> Slots:
         batch = (WINOGRAD_TILE + WINOGRAD_FILTER - 1) ** 2
         return Slots({"b": batch, "y": shape.co, "x": _tiles(shape, WINOGRAD_TILE)}, {"rc": shape.ci})
     axes = ("y", "x")[-len(shape.size) :]
-    groups, channels = (1, {}) if shape.kernel == "depthwise_conv2d" else (shape.groups, {"rc": shape.ci // shape.groups})
+    channels = {} if shape.kernel == "depthwise_conv2d" else {"rc": shape.ci // shape.groups}
     filters = {f"r{axis}": extent for axis, extent in zip(axes, shape.filter, strict=True)}
-    return Slots({"f": shape.co // groups, **dict(zip(axes, shape.output, strict=True))}, {**channels, **filters}, groups)
+    return Slots({"f": shape.co, **dict(zip(axes, shape.output, strict=True))}, {**channels, **filters})
 
 
 def _unroll(*steps: int) -> tuple[Knob, ...]:

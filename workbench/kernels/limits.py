@@ -1,8 +1,8 @@
 """What a configuration of `workbench-gpu` asks of a GPU, and which limits it breaks: from the knobs alone, for whole arrays of configurations.
 
 The figures are those of the code that `kernels.tir` generates; TVM's own check of it (`s_tir.analysis.verify_gpu_code`) says the same of threads and memory.
-One case is beyond it: where the output channels of a block of a depthwise convolution are neither all those of some input channels nor part of one's, TVM does
-not always find out which input channels they need, and fetches more of them than are counted here.
+One case is beyond it: where the output channels of a block are neither whole groups nor part of one, TVM does not always find out which input channels they
+need, and fetches more of them than are counted here.
 """
 
 from __future__ import annotations
@@ -114,11 +114,12 @@ def _fetched(workload: Workload, tiles: Mapping[str, Ints]) -> Ints:
     spatial = ("y", "x")[-len(shape.size) :]
     reach = _product((block[axis] - 1) * stride + (inner[f"r{axis}"] - 1) * gap + 1 for axis, stride, gap in zip(spatial, strides, shape.dilation, strict=True))
     filters = _product(inner[f"r{axis}"] for axis in spatial)
+    per_group = shape.co // shape.groups
+    groups = _parts(block["f"], per_group)
     if workload.kernel == "depthwise_conv2d":
-        per_channel = shape.co // shape.ci
-        channels = _parts(block["f"], per_channel)
-        return channels * reach + channels * np.where(channels > 1, per_channel, block["f"]) * filters
-    return inner["rc"] * (reach + block["f"] * filters)
+        return groups * reach + groups * np.where(groups > 1, per_group, block["f"]) * filters
+    depth = (groups - 1) * (shape.ci // shape.groups) + inner["rc"]
+    return depth * reach + block["f"] * inner["rc"] * filters
 
 
 def _parts(length: Ints, part: int) -> Ints:

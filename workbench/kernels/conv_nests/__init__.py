@@ -26,7 +26,7 @@ def nests(workload: Workload, space: Space, indices: ArrayLike) -> NestBatch:
     exchanges inner loops. Winograd has no `pad_at` and so two structures on a CPU.
 
     Raises:
-        UsageError: a depthwise convolution with several filters a channel.
+        UsageError: a direct convolution whose groups have several channels, or a channel several filters.
         SpaceError: an index that is not in the space.
     """
     knobs = space.decode(indices)

@@ -20,7 +20,7 @@ class Product:
 
     Attributes:
         spatial, reduction: axes.
-        batch: axes and extents of what is fused with the outer loops.
+        batch: iterations that are fused with the outer loops: axis n.
         tiles: of the axes.
         order: the knob.
         write: extents of the loops that write a tile of sums, by axis, which is the shape of the sums.
@@ -28,7 +28,7 @@ class Product:
 
     spatial: Sequence[str]
     reduction: Sequence[str]
-    batch: Mapping[str, int]
+    batch: int
     tiles: Tiles
     order: int
     write: Mapping[str, Number]
@@ -42,7 +42,7 @@ class Product:
     def outer(self) -> Walk:
         """The parallel loop."""
         parts = (Part(axis, self.tiles[axis][0], self.covers[axis]) for axis in self.spatial)
-        return Walk("outer", Digits((*(Part(axis, extent) for axis, extent in self.batch.items()), *parts)), "parallel")
+        return Walk("outer", Digits((Part("n", self.batch), *parts)), "parallel")
 
     def add(self, made: Builder, parallel: int, factors: Sequence[Place], output: Place) -> Buffer:
         """Put what is in the parallel loop, at that position of a nest, into it; sums are of two factors and go to `output`. Returns the sums' buffer."""
@@ -68,7 +68,7 @@ def pad_first(made: Builder, region: Mapping[str, Number], data: Place, padded: 
 
 def nest(at: Places, tiles: Tiles, batch: int, order: int, pad_at: int) -> LoopNest:
     """The nest of `batch` configurations of a direct convolution that have these values of `order` and `pad_at`."""
-    product = Product(at.spatial, at.reduction, at.batch, tiles, order, {"n": 1, **{axis: tiles[axis][2] for axis in at.spatial}})
+    product = Product(at.spatial, at.reduction, at.shape.n, tiles, order, {"n": 1, **{axis: tiles[axis][2] for axis in at.spatial}})
     shape = at.region(product.covers, {axis: math.prod(tiles[axis]) for axis in at.reduction}) if pad_at else at.padded
     strides = row_major(shape)
     data, padded = Place("data", at.data), Place("padded", {**at.input(strides), **at.input_axes(strides)}, ("outer",) if pad_at else ())

@@ -54,7 +54,7 @@ class Product:
 
     Attributes:
         spatial, reduction: axes.
-        batch: axes and extents of what is fused with the first axis' blocks.
+        batch: iterations that are fused with the first axis' blocks: axis n.
         fetches: its two factors.
         output: where the sums go.
         write: extents of the loops that write a thread's sums, by axis, which is the shape of the sums.
@@ -63,7 +63,7 @@ class Product:
 
     spatial: Sequence[str]
     reduction: Sequence[str]
-    batch: Mapping[str, int]
+    batch: int
     fetches: Sequence[Fetch]
     output: Place
     write: Mapping[str, Number]
@@ -73,9 +73,8 @@ class Product:
         """Put its loops and statements into a nest. Returns the buffers that only it has, in the order of their first use."""
         covers, dimensions = covered(self.spatial, tiles), _DIMENSIONS[len(self.spatial)]
         first, *others = self.spatial
-        fused = (*(Part(axis, extent) for axis, extent in self.batch.items()), Part(first, tiles[first][0], covers[first]))
         blocks = [
-            Walk(f"block.{first}", Digits(fused), f"blockIdx.{dimensions[0]}"),
+            Walk(f"block.{first}", Digits((Part("n", self.batch), Part(first, tiles[first][0], covers[first]))), f"blockIdx.{dimensions[0]}"),
             *(along("block", axis, tiles[axis][0], covers[axis], f"blockIdx.{at}") for axis, at in zip(others, dimensions[1:], strict=True)),
         ]
         virtual = [along("vthread", axis, tiles[axis][1], tiles[axis][2] * tiles[axis][3], "vthread") for axis in self.spatial]
@@ -121,7 +120,7 @@ def nest(at: Places, tiles: Tiles, batch: int, neighbours: bool = False) -> Loop
     product = Product(
         at.spatial,
         at.reduction,
-        at.batch,
+        at.shape.n,
         (
             Fetch("data", "data", at.data, dict(zip(at.input_axes(region), region, strict=True)), at.input(row_major(region))),
             Fetch("weight", "weight", at.weight, filters, at.filters(row_major(tuple(filters.values())))),

@@ -23,14 +23,14 @@ Tiles = Mapping[str, Sequence[Number]]
 
 
 def direct(workload: Workload) -> Places:
-    """The places of a workload. Raises UsageError for a depthwise convolution with several filters a channel."""
+    """The places of a workload. Raises UsageError for a convolution whose groups have several channels, or a channel several filters."""
     parts, shape = slots(workload), shape_of(workload)
-    if "rc" not in parts.reduction and shape.co != shape.ci:
+    if shape.groups > 1 and not shape.groups == shape.ci == shape.co:
         raise UsageError(
-            f"{shape.kernel}: no loop nest for {shape.ci} input and {shape.co} output channels: where a tile of outputs has not all filters of its inputs, "
-            "extents change from block to block; there is one for one filter a channel, and for groups of channels"
+            f"{shape.kernel}: no loop nest for {shape.groups} groups of {shape.ci} input and {shape.co} output channels: where a tile of channels crosses "
+            "groups, extents change from block to block; there is one for a single group, and for a depthwise convolution with one filter a channel"
         )
-    return Places(shape, tuple(parts.spatial), tuple(parts.reduction), parts.groups)
+    return Places(shape, tuple(parts.spatial), tuple(parts.reduction))
 
 
 def tiles_of(space: Space, knobs: Mapping[str, NDArray[np.int64]]) -> Tiles:
@@ -52,25 +52,17 @@ def arguments(shape: Shape) -> tuple[Buffer, ...]:
 class Places:
     """Axes and moves of a direct convolution.
 
-    The axes are n, g (groups, where there are several) and those of the slots; pn, pc, py and px of the padded input, which loops that pad or fetch go through;
-    kf, kc, ky and kx of the filters.
+    The axes are n and those of the slots; pn, pc, py and px of the padded input, which loops that pad or fetch go through; kf, kc, ky and kx of the filters.
 
     Attributes:
         shape: the convolution.
         spatial: f, then the axes of an image.
         reduction: the axes that are summed over; a depthwise convolution has no rc.
-        groups: see `Slots`.
     """
 
     shape: Shape
     spatial: tuple[str, ...]
     reduction: tuple[str, ...]
-    groups: int = 1
-
-    @property
-    def batch(self) -> dict[str, int]:
-        """Axes and extents of the convolutions that are the same but for their places: of the inputs, and of groups."""
-        return {"n": self.shape.n, **({"g": self.groups} if self.groups > 1 else {})}
 
     @property
     def channel(self) -> str:
@@ -99,7 +91,7 @@ class Places:
 
     def input(self, strides: Sequence[Number]) -> dict[str, Move]:
         """Moves of the output's and the filter's axes in a padded input, or in a part of one, whose neighbours are `strides` apart."""
-        moves = {"n": Move(strides[0]), "g": Move(strides[1] * (self.shape.ci // self.groups)), self.channel: Move(strides[1])}
+        moves = {"n": Move(strides[0]), self.channel: Move(strides[1])}
         for (axis, step, gap), stride in zip(self.windows, strides[2:], strict=True):
             moves |= {axis: Move(stride, step), f"r{axis}": Move(stride, gap)}
         return moves
@@ -132,7 +124,7 @@ class Places:
         if self.shape.transposed:
             strides = (strides[1], strides[0], *(-stride for stride in strides[2:]))
         moves = dict(zip(self.filter_axes.items(), map(Move, strides), strict=True))
-        return {"g": Move(strides[0] * (self.shape.co // self.groups)), **{axis: move for axes, move in moves.items() for axis in axes if axis}}
+        return {axis: move for axes, move in moves.items() for axis in axes if axis}
 
     def filters(self, strides: Sequence[Number]) -> dict[str, Move]:
         """Moves in a part of the filters, (output channels, input channels, ...), whose neighbours are `strides` apart."""
@@ -140,4 +132,4 @@ class Places:
 
     def output(self, strides: Sequence[Number]) -> dict[str, Move]:
         """Moves in the output, or in a part of it, whose neighbours are `strides` apart."""
-        return {"g": Move(strides[1] * (self.shape.co // self.groups)), **dict(zip(("n", *self.spatial), map(Move, strides), strict=True))}
+        return dict(zip(("n", *self.spatial), map(Move, strides), strict=True))

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.errors import UsageError
 from workbench.kernels.base import whole
 from workbench.kernels.conv_nests import gpu
 from workbench.kernels.conv_nests.places import direct, tiles_of
@@ -33,13 +32,10 @@ _REDUCTION = {"c": "rc", "r": "ry", "s": "rx"}
 
 def flextensor(workload: Workload, space: Space, indices: ArrayLike) -> NestBatch:
     """Nests of FlexTensor's conv2d, of one structure. Raises UsageError for groups, SpaceError for an index that is not in the space."""
-    at = direct(workload)
-    if at.groups > 1:
-        raise UsageError(f"{workload.kernel}: no loop nest for {at.groups} groups; FlexTensor's tiles of output channels may cross them")
     knobs = space.decode(indices)
     batch = len(knobs["unroll_explicit"])
     tiles = {_REDUCTION.get(axis, axis): lengths for axis, lengths in tiles_of(space, knobs).items()}
-    return NestBatch(batch, ((np.arange(batch), gpu.nest(at, tiles, batch, neighbours=True)),))
+    return NestBatch(batch, ((np.arange(batch), gpu.nest(direct(workload), tiles, batch, neighbours=True)),))
 
 
 def kernel_tuner(workload: Workload, space: Space, indices: ArrayLike) -> NestBatch:

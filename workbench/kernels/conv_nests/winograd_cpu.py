@@ -28,7 +28,7 @@ def nest(workload: Workload, tiles: Tiles, batch: int, order: int) -> LoopNest:
     filters = Place("weight.packed", moves({"e": line, "u": matrix, "b": matrix, "rc": row, "y": 1, "ci": row, "f": 1}))
     channel, tile, line, _ = row_major(at.tiles)
     back = Place("tiles", moves({"f": channel, "t": tile, "e": line, "u": 1}))
-    product = Product(("b", "y", "x"), ("rc",), {}, tiles, order, {"e": 1, "u": 1, "y": tiles["y"][2], "x": tiles["x"][2]})
+    product = Product(("b", "y", "x"), ("rc",), 1, tiles, order, {"e": 1, "u": 1, "y": tiles["y"][2], "x": tiles["x"][2]})
 
     made = Builder(batch)
     pad_first(made, region, Place("data", moves(dict(zip(region, row_major(shape.data_shape), strict=True)))), padded)

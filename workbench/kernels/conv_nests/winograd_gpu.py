@@ -34,7 +34,7 @@ def nest(workload: Workload, tiles: Tiles, batch: int) -> LoopNest:
     product = Product(
         ("b", "y", "x"),
         ("rc",),
-        {},
+        1,
         (
             Fetch("data", "data.packed", _fetched(at.packed, "x"), {"pe": 1, "pu": 1, "pc": depth, "px": covers["x"]}, moves({"rc": covers["x"], "x": 1})),
             Fetch("weight", "weight.packed", _fetched(at.filters, "y"), {"ke": 1, "ku": 1, "kc": depth, "ky": covers["y"]}, moves({"rc": covers["y"], "y": 1})),

@@ -2,7 +2,7 @@
 
 Each spatial axis is split into three loops, each reduction axis into two. From the outside in:
 
-    batch, groups and the outer spatial loops, one parallel loop
+    batch and the outer spatial loops, one parallel loop
     middle spatial loops; the block of outputs below them gathers in a buffer of its own
     outer reduction loops
     inner spatial and inner reduction loops, in the order that `order` says; the last one is a vector of outputs along x
@@ -26,7 +26,7 @@ import tvm
 
 from workbench.kernels.conv import WINOGRAD_TILE, slots
 from workbench.kernels.conv_shape import shape_of
-from workbench.kernels.tir.definitions import compute, loops_of, main_block
+from workbench.kernels.tir.definitions import compute, main_block
 from workbench.schema import Workload
 
 __all__ = ["schedule"]
@@ -53,7 +53,8 @@ def schedule(workload: Workload, config: Mapping[str, Any]) -> tvm.IRModule:
 def _tile(sch: tvm.s_tir.Schedule, block: Any, workload: Workload, config: Mapping[str, Any]) -> Any:
     axes = slots(workload)
     gathered = sch.cache_write(block, 0, "global")
-    batch, *rest = loops_of(sch, block, axes.groups)
+    loops = sch.get_loops(block)
+    batch, rest = loops[0], loops[1:]
     tiles = {
         axis: sch.split(loop, factors=list(config[f"tile_{axis}"]), preserve_unit_iters=True)
         for axis, loop in zip((*axes.spatial, *axes.reduction), rest, strict=True)

@@ -13,7 +13,7 @@ from workbench.kernels.conv_shape import Shape, shape_of
 from workbench.kernels.tir.winograd import winograd
 from workbench.schema import Workload
 
-__all__ = ["DTYPE", "PRODUCTS", "compute", "loops_of", "main_block"]
+__all__ = ["DTYPE", "PRODUCTS", "compute", "main_block"]
 
 DTYPE = "float32"
 # The block of winograd's batch of matrix products.
@@ -38,15 +38,6 @@ def compute(workload: Workload, halves: bool = False) -> tvm.IRModule:
     output = winograd(data, weight, shape, halves) if shape.kernel == "conv2d_winograd" else _ALGORITHMS[shape.kernel](data, weight, shape, sides)
     function = te.create_prim_func([data, weight, output])
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-
-
-def loops_of(schedule: tvm.s_tir.Schedule, block: Any, groups: int) -> list[Any]:
-    """The loops around the block of a direct convolution, with its groups in the first one, the batch's."""
-    batch, channels, *others = schedule.get_loops(block)
-    if groups > 1:
-        group, channels = schedule.split(channels, factors=[groups, None], preserve_unit_iters=True)
-        batch = schedule.fuse(batch, group)
-    return [batch, channels, *others]
 
 
 def main_block(schedule: tvm.s_tir.Schedule, workload: Workload) -> Any:

@@ -6,8 +6,8 @@ Each spatial axis is split into four loops (block, virtual thread, thread, inner
     outer reduction loops; below them the threads of a block fetch, together, what it reads next into shared memory, padding on the way
     inner reduction loops, then the inner loops of a thread; the sums stay in its registers
 
-Axes f, y and x are the dimensions z, y and x of blocks and threads, batch and groups lie with z. Winograd has this nest for its products (b, y, x) and four
-more kernels, of 128 threads, for its transforms.
+Axes f, y and x are the dimensions z, y and x of blocks and threads, the batch lies with z. Winograd has this nest for its products (b, y, x) and four more
+kernels, of 128 threads, for its transforms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 
 from workbench.kernels.conv import slots
-from workbench.kernels.tir.definitions import compute, loops_of, main_block
+from workbench.kernels.tir.definitions import compute, main_block
 from workbench.schema import Workload
 
 __all__ = ["schedule"]
@@ -56,7 +56,7 @@ def _tile(sch: tvm.s_tir.Schedule, block: Any, workload: Workload, config: Mappi
         for fetch in fetches:
             _inline_producers(sch, fetch)
 
-    loops = loops_of(sch, block, axes.groups)
+    loops = sch.get_loops(block)
     tiles = {
         axis: sch.split(loop, factors=list(config[f"tile_{axis}"]), preserve_unit_iters=True)
         for axis, loop in zip((*axes.spatial, *axes.reduction), loops[1:], strict=True)
