@@ -17,6 +17,7 @@ from workbench.plots.charts import (
 from workbench.plots.session import tuning_sessions
 from workbench.plots.structure import Box, flow_chart, loop_graph, loop_listing, super_graph, super_graph_panels, task_panels
 from workbench.plots.theme import PALETTE, style
+from workbench.plots.tuning import framework_bars, phase_bars, tuning_curves
 
 __all__ = [
     "PALETTE",
@@ -25,10 +26,12 @@ __all__ = [
     "error_bars",
     "flow_chart",
     "forest",
+    "framework_bars",
     "inference_bars",
     "loop_graph",
     "loop_listing",
     "network_diagram",
+    "phase_bars",
     "prediction_panels",
     "ratio_panels",
     "schedule_bars",
@@ -38,5 +41,6 @@ __all__ = [
     "super_graph_panels",
     "task_panels",
     "trade_off",
+    "tuning_curves",
     "tuning_sessions",
 ]
