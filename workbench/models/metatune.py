@@ -61,7 +61,7 @@ class MetaTune(Surrogate):
     outer: int = 1000
     inner: Inner = field(default_factory=Inner)
     steps: int = 100
-    rate: float = 1e-3
+    rate: float = 3e-4
     optimiser: Literal["sgd", "adam"] = "adam"
     model: GraphModel | None = field(default=None, repr=False, compare=False)
     name = "metatune"
