@@ -9,21 +9,26 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from workbench.cli import build
 from workbench.data.store import Store
-from workbench.errors import WorkbenchError
+from workbench.errors import DataError, WorkbenchError
 from workbench.kernels import kernel
 from workbench.kernels.conv import CPU
 from workbench.kernels.networks import network
 from workbench.measure.export import export
 from workbench.measure.provenance import claim
+from workbench.measure.replay import Replay
 from workbench.measure.runner import candidates
 from workbench.measure.tvm import series
+from workbench.models.surrogate import Trials
 from workbench.schema import Measurement, Status
+from workbench.tune.frameworks import NoModel
 from workbench.tune.results import load_result
 
 
@@ -101,6 +106,36 @@ def test_limits_end_it_and_the_same_command_gives_the_same(project: Path, tmp_pa
     assert len(seconds) < 60
 
 
+def test_stopped_it_keeps_what_it_has_and_the_exit_code_says_so(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("--dataset", "conv-cpu-invented-conv2d", "--layer", "1", "--framework", "random", "--batch", "8", "--out", str(tmp_path / "r.json"))
+    answering = Replay.__call__
+    asked: list[int] = []
+
+    def interrupted(self: Replay, indices: Any) -> Any:
+        asked.extend(indices)
+        if len(asked) > 16:
+            raise KeyboardInterrupt
+        return answering(self, indices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replay, "__call__", interrupted)
+        done = run(*command, "--trials", "40")
+    assert done.exit_code == 130
+    outcome = load_result(tmp_path / "r.json").outcome
+    assert (len(outcome.trials), outcome.why) == (16, "interrupted")
+
+    def failing(self: NoModel, trials: Trials) -> None:
+        if len(trials) > 8:
+            raise DataError("the loss is no number")
+
+    monkeypatch.setattr(NoModel, "update", failing)
+    done = run(*command, "--trials", "40")
+    assert done.exit_code == 1
+    assert "ended: the cost model failed: the loss is no number" in done.stdout
+    outcome = load_result(tmp_path / "r.json").outcome
+    assert (len(outcome.trials), outcome.why) == (16, "the cost model failed: the loss is no number")
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -145,6 +180,21 @@ LIVE = ("--network", "resnet-18", "--layer", "10", "--framework", "random", "--b
 
 
 @needs_tvm
+def test_live_it_measures_into_a_store_and_learns_from_sets_of_the_same_knobs(project: Path, tmp_path: Path) -> None:
+    store, out = tmp_path / "s.db", tmp_path / "r.json"
+    command = ("--network", "resnet-18", "--layer", "10", "--framework", "xgb-xfer-shrunk", "--batch", "2", "--trials", "2")
+    done = run(*command, "--store", str(store), "--out", str(out))
+    assert done.exit_code == 0, done.output
+    result = load_result(out)
+    assert result.history == tuple(f"conv-cpu-invented-conv2d: resnet-18 {number}" for number in (2, 3))
+    assert (result.source, result.task, result.table_best, result.ranking_only) == ("llvm", "resnet-18 10", None, False)
+    assert np.isfinite(result.outcome.seconds).all()
+    with Store(store) as opened:
+        assert [row.index for row in opened.rows()] == result.outcome.trials.indices.tolist()
+
+
+@needs_tvm
+@pytest.mark.slow
 def test_live_it_goes_on_after_a_kill_and_measures_nothing_twice(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     env = {**os.environ, "WORKBENCH_ROOT": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
