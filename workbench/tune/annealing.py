@@ -29,8 +29,8 @@ class Annealing(Search):
     """The best predicted candidates that chains of simulated annealing come by (AutoTVM's defaults).
 
     A step moves every chain to a neighbour: a configuration with another option of one knob. It is taken if its prediction is higher, and if it is lower by d
-    with probability exp(-d / temperature). In a recorded table that holds one in 8 configurations of its space or more, a neighbour is a row that differs in one
-    knob; in a sparser one, where there are hardly any, it is one of the 16 rows nearest in the space's coordinates, so that annealing comes close to a
+    with probability exp(-d / temperature). In a recorded table that holds one in 8 configurations of its space or more, a neighbour is a row that differs in
+    one knob; in a sparser one, where there are hardly any, it is one of the 16 rows nearest in the space's coordinates, so that annealing comes close to a
     ranking of the table. A table is predicted whole before the walk, a configuration of a larger space when a chain first comes by.
 
     Args:

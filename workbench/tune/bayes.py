@@ -104,7 +104,7 @@ class BatchBO(Search):
         for _ in range(climbs):
             best = looked_at[np.argsort(-mean, kind="stable")[:_PARENTS]]
             near = np.unique(candidates.space.random_neighbours(np.repeat(best, _CHILDREN), rng))
-            near = near[candidates.untried(near) & ~np.isin(near, looked_at)]
+            near = near[candidates.allowed(near) & ~np.isin(near, looked_at)]
             looked_at, mean = np.concatenate([looked_at, near]), np.concatenate([mean, _means(model, near)])
         self.predicted = len(looked_at)
         order = np.argsort(-mean, kind="stable")

@@ -74,10 +74,9 @@ class Candidates:
         inside = self.space.satisfies(given) if self.pool is None else np.isin(given, self.pool)
         return inside & ~np.isin(given, self._tried_array())
 
-    def untried(self, indices: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each of `indices` [n], which the space or the table has, is still a candidate: what `allowed` says, quicker for a few."""
-        given = np.asarray(indices)
-        return np.fromiter((index not in self._tried for index in given.tolist()), dtype=bool, count=len(given))
+    def untried(self, index: int) -> bool:
+        """Whether an index that the space or the table has is still a candidate: what `allowed` says, quicker for a few."""
+        return index not in self._tried
 
     def filled(self, chosen: Indices, count: int, rng: np.random.Generator) -> Indices:
         """`chosen` candidates, and as many others by chance as there are up to `count`."""

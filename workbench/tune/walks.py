@@ -75,20 +75,24 @@ class Top:
         self._count, self._candidates = count, candidates
         self.indices: Indices = np.empty(0, dtype=candidates.space.dtype)
         self._values: Floats = np.empty(0)
+        self._met: set[int] = set()  # those that got in, or were tried before
         self._worst = -np.inf
 
     def add(self, indices: Indices, values: Floats) -> bool:
         """Take configurations [n] with their predictions; whether any of them got in."""
         better = np.flatnonzero(values > self._worst)
-        if not len(better):
+        new = [place for place, index in zip(better.tolist(), indices[better].tolist(), strict=True) if self._is_new(index)]
+        if not new:
             return False
-        found, first = np.unique(indices[better], return_index=True)
-        new = self._candidates.untried(found) & ~np.isin(found, self.indices)
-        if not new.any():
-            return False
-        all_values = np.concatenate([self._values, values[better][first[new]]])
+        all_values = np.concatenate([self._values, values[new]])
         kept = np.argsort(-all_values, kind="stable")[: self._count]
-        self.indices, self._values = np.concatenate([self.indices, found[new]])[kept], all_values[kept]
+        self.indices, self._values = np.concatenate([self.indices, indices[new]])[kept], all_values[kept]
         if len(kept) == self._count:
             self._worst = float(self._values[-1])
         return True
+
+    def _is_new(self, index: int) -> bool:
+        if index in self._met:
+            return False
+        self._met.add(index)
+        return self._candidates.untried(index)
