@@ -143,6 +143,7 @@ def phase_bars(panels: Mapping[str, pd.DataFrame | str], order: Sequence[str], x
                 axis.barh(y, value, 0.7, left=left, color=PALETTE[place], label=phase)
                 left += value
         axis.set_yticks(y, list(wide.index))
+        axis.set_xlim(left=0)
         axis.set_xlabel(xlabel)
         axis.grid(axis="x", color="0.9", linewidth=0.6)
         axis.grid(visible=False, axis="y")
