@@ -19,7 +19,7 @@ from workbench.cli import build
 from workbench.data.store import Store
 from workbench.errors import DataError, WorkbenchError
 from workbench.kernels import kernel
-from workbench.kernels.conv import CPU
+from workbench.kernels.conv import CPU, GPU
 from workbench.kernels.networks import network
 from workbench.measure.export import export
 from workbench.measure.provenance import claim
@@ -150,7 +150,8 @@ def test_stopped_it_keeps_what_it_has_and_the_exit_code_says_so(project: Path, t
         (("--network", "resnet-18", "--layer", "x"), "resnet-18 has 11 distinct convolutions; choose one with --layer N, from 1 to 11"),
         (("--network", "resnet-18", "--layer", "12"), "resnet-18 has no layer 12"),
         (("--network", "resnet-81", "--layer", "1"), "there is no network 'resnet-81'"),
-        (("--network", "resnet-18", "--layer", "1", "--target", "rocm"), "--target 'rocm'; it is llvm"),
+        (("--network", "resnet-18", "--layer", "1", "--target", "rocm"), "--target 'rocm'; it is llvm or cuda"),
+        (("--network", "resnet-18", "--layer", "1", "--target", "cuda", "--threads", "2"), "--threads and --pin are a CPU's"),
     ],
 )
 def test_bad_input_is_one_line(project: Path, arguments: tuple[str, ...], line: str) -> None:
@@ -191,6 +192,23 @@ def test_live_it_measures_into_a_store_and_learns_from_sets_of_the_same_knobs(pr
     assert np.isfinite(result.outcome.seconds).all()
     with Store(store) as opened:
         assert [row.index for row in opened.rows()] == result.outcome.trials.indices.tolist()
+
+
+@needs_tvm
+@pytest.mark.slow
+@pytest.mark.usefixtures("emulated")
+def test_live_on_an_emulated_gpu_nothing_is_proposed_that_cannot_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
+    (tmp_path / "data" / "raw").mkdir(parents=True)
+    store, out = tmp_path / "s.db", tmp_path / "r.json"
+    command = ("--network", "mobilenet-v1", "--layer", "8", "--target", "cuda", "--framework", "random", "--batch", "2", "--trials", "2")
+    done = run(*command, "--store", str(store), "--out", str(out))
+    assert done.exit_code == 0, done.output
+    result = load_result(out)
+    assert (result.source, result.space, result.device) == ("cuda", GPU, "emulated-gpu-9000")
+    with Store(store) as opened:
+        assert [row.index for row in opened.rows()] == result.outcome.trials.indices.tolist()
+        assert {row.status for row in opened.rows()} <= {Status.OK, Status.TIMEOUT}  # an emulated GPU is slow
 
 
 @needs_tvm

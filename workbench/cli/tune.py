@@ -29,7 +29,7 @@ def tune(
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Replay this data set: only what it has is proposed.")] = None,
     network: Annotated[str | None, typer.Option("--network", metavar="NAME", help="Measure a convolution of this network: resnet-18, vgg-16, ...")] = None,
     layer: Annotated[str | None, typer.Option("--layer", help="The layer's name, or its number from 1. A data set of one layer needs none.")] = None,
-    target: Annotated[str, typer.Option("--target", help="llvm: measure on this machine's CPU. With --network.")] = "llvm",
+    target: Annotated[str, typer.Option("--target", help="With --network. llvm: measure on this machine's CPU. cuda: on its GPU of NVIDIA's.")] = "llvm",
     trials: Annotated[int | None, typer.Option("--trials", min=1, help=f"Stop after so many measurements (default, without other limits: {_TRIALS}).")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.001, help="Stop after so many seconds of search, model, building and running.")] = None,
     no_improvement: Annotated[int | None, typer.Option("--no-improvement", min=1, help="Stop after so many measurements without a faster one.")] = None,
@@ -67,8 +67,8 @@ def tune(
         trials = _TRIALS
     if (dataset is None) == (network is None):
         raise UsageError("say what to tune: --dataset NAME replays recorded measurements, --network NAME measures here; give one of the two")
-    if target != "llvm":
-        raise UsageError(f"--target {target!r}; it is llvm")
+    if target not in ("llvm", "cuda"):
+        raise UsageError(f"--target {target!r}; it is llvm or cuda")
     with ExitStack() as stack:
         # Kept for its rate and what is left; where there is no terminal, the lines of the rounds say how it goes.
         bar = stack.enter_context(tqdm(total=trials, unit="trial", disable=None))
@@ -84,7 +84,7 @@ def tune(
             if exclude_family:
                 raise UsageError("--exclude-family: only the layers of titanxp-conv2d have families that are known")
             kept = store or project_root() / "runs" / "measure" / "convolutions.db"
-            measuring = works.live(str(network), layer, kept, history or (), threads=threads, pin=cpus_of(pin or []), on_measurement=measured)
+            measuring = works.live(str(network), layer, kept, history or (), target=target, threads=threads, pin=cpus_of(pin or []), on_measurement=measured)
             work = stack.enter_context(measuring)
         path = out or project_root() / "runs" / "tune" / f"{_slug(f'{work.source} {work.name} {chosen.name} {seed}')}.json"
         for line in _before(work, chosen):

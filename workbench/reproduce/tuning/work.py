@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.data.datasets import load_dataset
+from workbench.data.store import Store
 from workbench.errors import UsageError
 from workbench.features.tasks import MeasuredTask, TuningTask, tasks_of
 from workbench.kernels import kernel, networks
-from workbench.kernels.conv import CPU
+from workbench.kernels.conv import CPU, GPU
 from workbench.kernels.conv import KERNELS as CONVOLUTIONS
+from workbench.kernels.limits import constraint
 from workbench.measure import tvm
 from workbench.measure.answers import Answers
+from workbench.measure.cuda import live as cuda
 from workbench.measure.replay import Cached, Replay
+from workbench.measure.runner import Runner
 from workbench.reproduce import own
 from workbench.reproduce.convolutions import name_of
 from workbench.reproduce.tuning.pools import yolo_layers
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from workbench.schema import Measurement
 
 __all__ = ["Work", "live", "recorded", "tables"]
+
+_SPACES = {"llvm": CPU, "cuda": GPU}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,35 +145,48 @@ def live(
     store: Path,
     history: Sequence[str] = (),
     *,
+    target: str = "llvm",
     threads: int = 1,
     pin: Sequence[int] = (),
     on_measurement: Callable[[Measurement], None] | None = None,
 ) -> Iterator[Work]:
-    """A convolution of a network, measured by TVM on this machine's CPU while the context lasts.
+    """A convolution of a network, scheduled by TVM and measured on this machine while the context lasts.
 
     Args:
         network, layer: its name, and the number of the convolution, from 1.
         store: the cache of measurements, shared by all tunings.
         history: data sets to learn from first; none is all under data/raw that have the space's knobs.
-        threads, pin: see `workbench.measure.tvm.open_series`.
+        target: "llvm", its CPU, or "cuda", its GPU of NVIDIA's.
+        threads, pin: see `workbench.measure.tvm.open_series`; a GPU has none.
         on_measurement: called with each new measurement.
 
     Raises:
-        UsageError: no such network, layer or CPU.
-        MissingPackage, BuildError: TVM or a C++ compiler is missing.
+        UsageError: no such network, layer, target or CPU.
+        MissingPackage, BuildError, DeviceError: TVM, a compiler or the GPU is missing.
         StoreError: the store cannot be used.
     """
-    from workbench.data.store import Store
-
     count = len(networks.network(network))
     if layer is None or not layer.isdecimal():
         raise UsageError(f"{network} has {count} distinct convolutions; choose one with --layer N, from 1 to {count}")
     workload = networks.layer(network, int(layer)).workload
-    with tvm.open_series(workload, threads=threads, pin=pin) as runner, Store(store) as cache:
-        task = TuningTask(f"{network} {layer}", kernel(workload.kernel), workload, runner.device, CPU)
-        known = [(source, *entry) for source in history or own.measured_sets(CONVOLUTIONS) for entry in tables(source)]
-        learnt = [(f"{source}: {other}", found) for source, other, _, found in known if history or found.task.space_name == CPU]
-        yield Work(task.name, "llvm", task, Cached(cache, runner, on_measurement), runner.space, _others(learnt, task))
+    if target not in _SPACES:
+        raise UsageError(f"target {target!r}; it is {' or '.join(_SPACES)}")
+    if target == "cuda" and (threads != 1 or pin):
+        raise UsageError("--threads and --pin are a CPU's; leave them out with --target cuda")
+    name = _SPACES[target]
+    known = [(source, *entry) for source in history or own.measured_sets(CONVOLUTIONS) for entry in tables(source)]
+    learnt = [(f"{source}: {other}", found) for source, other, _, found in known if history or found.task.space_name == name]
+    with ExitStack() as stack:
+        runner: Runner[int]
+        if target == "llvm":
+            runner = stack.enter_context(tvm.open_series(workload, threads=threads, pin=pin))
+            space = runner.space
+        else:
+            runner = stack.enter_context(cuda.open_series(workload, stack.enter_context(cuda.Session())))
+            space = runner.space.restrict(constraint(workload))
+        task = TuningTask(f"{network} {layer}", kernel(workload.kernel), workload, runner.device, name)
+        answers = Cached(stack.enter_context(Store(store)), runner, on_measurement)
+        yield Work(task.name, target, task, answers, space, _others(learnt, task))
 
 
 def tables(dataset: str) -> list[tuple[str, str, MeasuredTask]]:
