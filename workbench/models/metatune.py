@@ -1,7 +1,8 @@
 """MetaTune (sections 4 and 5): the graph model, pre-trained on measured tasks, its head meta-trained with the embedding frozen, and adapted to each batch.
 
-The model sees loop context vectors in their graph and nothing else: neither sizes of a workload nor the device, but for what they do to the loops. Numbers that
-the paper does not have were chosen on four layers of FlexTensor's set (yolo1 to yolo4), each left out of the training tasks.
+The model sees loop context vectors in their graph and nothing else: neither sizes of a workload nor the device, but for what they do to the loops. The inner
+loop and the rows of a task are the authors'; how long to pre-train and how to adapt was chosen on four layers of FlexTensor's set (yolo1 to yolo4), each left
+out of the training tasks.
 """
 
 from __future__ import annotations
