@@ -95,6 +95,10 @@ class Adapted(ABC):
     def predict(self, indices: ArrayLike) -> Estimate:
         """Relative throughput of configurations `indices` [n]; before the first update what was learnt from other tasks says, else zeros."""
 
+    def opinions(self, indices: ArrayLike) -> Floats:
+        """What different sources say of configurations `indices` [n] before anything is known of the task, [sources, n]; by default the model's one."""
+        return self.predict(indices).mean[None]
+
 
 class Surrogate(ABC):
     """A cost model before it has seen the task to tune. Fitting gives a new one, so that one that was fitted can serve many tasks."""

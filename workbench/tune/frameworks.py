@@ -17,6 +17,7 @@ from workbench.tune.annealing import Annealing
 from workbench.tune.bayes import BatchBO
 from workbench.tune.loop import Tuner
 from workbench.tune.policy import PolicySearch
+from workbench.tune.portfolio import Portfolio
 from workbench.tune.search import Candidates, Greedy, RandomSearch, Search
 
 __all__ = ["FRAMEWORKS", "Framework", "NoModel", "framework"]
@@ -90,6 +91,12 @@ def _metatune(template: bool) -> Surrogate:
     return MetaTune(template=template)
 
 
+def _hybrid() -> Surrogate:
+    from workbench.models.hybrid import Hybrid  # and torch with it
+
+    return Hybrid()
+
+
 FRAMEWORKS: Mapping[str, Framework] = {
     found.name: found
     for found in (
@@ -101,6 +108,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         Framework("meta-BO", "MetaTune's model without super-graph, batch Bayesian optimisation", partial(_metatune, template=False), BatchBO, transfers=True),
         Framework("meta-BO-T", "MetaTune's model with super-graph, batch Bayesian optimisation", partial(_metatune, template=True), BatchBO, transfers=True),
         Framework("xgb-Xfer-shrunk", "trees of other tasks with a correction kept small, greedy", XgbXferShrunk, Greedy, transfers=True, epsilon=1 / 16),
+        Framework("workbench", "bases and a Gaussian process learnt from other tasks, or twins weighed; greedy", _hybrid, Portfolio, transfers=True),
         Framework("random", "configurations by chance", NoModel, RandomSearch, transfers=False, epsilon=0.0),
     )
 }

@@ -1,0 +1,159 @@
+"""The own cost model on invented tasks: layers whose speed follows from their knobs (synthetic), and twins of a made-up image filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from workbench.errors import DataError, UsageError
+from workbench.features.tasks import MeasuredTask, TuningTask
+from workbench.kernels import kernel
+from workbench.metrics import spearman
+from workbench.models.bases import fit_bases, history_of
+from workbench.models.hybrid import Hybrid
+from workbench.models.metagp import Posterior, fit_process, with_bases
+from workbench.models.surrogate import Trials
+from workbench.models.twins import TwinProcess, twins_of
+from workbench.schema import Device, Workload
+
+GPU = Device("invented", "gpu", peak_gflops=1e4, bandwidth_gb_s=500.0)
+
+
+def layer(ci: int, size: int, co: int, rows: int = 120, seed: int = 0) -> MeasuredTask:
+    """Synthetic: throughput falls with the distance of threads from 128 and of sums a thread from 8."""
+    conv = kernel("flextensor_conv2d")
+    workload = conv.workload({"n": 1, "ci": ci, "h": size, "w": size, "co": co, "kh": 3, "kw": 3, "stride": (1, 1), "padding": (1, 1)})
+    task = TuningTask(f"{ci}-{size}-{co}", conv, workload, GPU)
+    indices = task.space.sample(rows, seed)
+    knobs = task.space.decode(indices)
+    log_threads = sum(np.log2(knobs[f"tile_{axis}"][:, 2]) for axis in "fyx")
+    log_sums = sum(np.log2(knobs[f"tile_{axis}"][:, [1, 3]].prod(axis=1)) for axis in "fyx")
+    valid = log_threads <= 10
+    speed = 1000 * np.exp(-0.15 * np.abs(log_threads - 7) - 0.1 * np.abs(log_sums - 3)) * (1 + ci / 512)
+    return measured(task, indices, np.where(valid, speed, 0.0))
+
+
+def measured(task: TuningTask, indices: np.ndarray, throughput: np.ndarray) -> MeasuredTask:
+    unknown = np.full(len(indices), np.nan)
+    return MeasuredTask(task, indices, throughput, throughput > 0, unknown, unknown, unknown)
+
+
+def told(table: MeasuredTask, rows: Sequence[int] | np.ndarray) -> Trials:
+    return Trials.none().and_then(table.indices[rows], table.throughput[rows], table.valid[rows])
+
+
+@pytest.fixture(scope="module")
+def history() -> list[MeasuredTask]:
+    return [layer(64, 56, 64, seed=1), layer(128, 28, 128, seed=2), layer(256, 14, 256, seed=3), layer(32, 56, 128, seed=4)]
+
+
+@pytest.fixture(scope="module")
+def fitted(history: list[MeasuredTask]) -> Hybrid:
+    return Hybrid().fit(history)
+
+
+def test_an_unseen_layer_is_ranked_before_and_better_after_its_trials(fitted: Hybrid) -> None:
+    target = layer(128, 56, 64, rows=200, seed=5)
+    model = fitted.adapt(target.task)
+    rest = np.arange(40, 200)
+    before = model.predict(target.indices[rest])
+    model.update(told(target, np.arange(40)))
+    after = model.predict(target.indices[rest])
+    assert spearman(target.label[rest], before.mean) > 0.6
+    assert spearman(target.label[rest], after.mean) > spearman(target.label[rest], before.mean)
+    assert after.std.mean() < before.std.mean()
+    assert (after.std > 0).all()
+
+
+def test_predictions_are_the_same_in_any_order_and_by_seed(history: list[MeasuredTask], fitted: Hybrid) -> None:
+    target = layer(128, 56, 64, rows=30, seed=5)
+    model, again = fitted.adapt(target.task, 3), Hybrid().fit(history).adapt(target.task, 3)
+    backwards = model.predict(target.indices[::-1])
+    for each in (model, again):
+        each.update(told(target, np.arange(10)))
+    np.testing.assert_array_equal(model.predict(target.indices).mean, again.predict(target.indices).mean)
+    np.testing.assert_allclose(model.predict(target.indices[::-1]).mean, model.predict(target.indices).mean[::-1], rtol=1e-5)
+    assert len(backwards.mean) == 30
+
+
+def test_failures_alone_and_nothing_are_trials(fitted: Hybrid) -> None:
+    target = layer(128, 56, 64, rows=60, seed=5)
+    model = fitted.adapt(target.task)
+    before = model.predict(target.indices).mean
+    model.update(Trials.none())
+    np.testing.assert_array_equal(model.predict(target.indices).mean, before)
+    model.update(Trials.none().and_then(target.indices[:8], np.zeros(8), np.zeros(8, dtype=bool)))
+    after = model.predict(target.indices[:8]).mean
+    assert np.isfinite(after).all()
+    assert after.mean() < before[:8].mean()
+
+
+def test_a_configuration_that_was_told_twice_is_no_fault(fitted: Hybrid) -> None:
+    target = layer(128, 56, 64, rows=60, seed=5)
+    model = fitted.adapt(target.task)
+    model.update(told(target, np.r_[np.arange(10), np.arange(10)]))
+    assert np.isfinite(model.predict(target.indices).mean).all()
+
+
+def test_crossed_bases_have_not_seen_their_task(history: list[MeasuredTask]) -> None:
+    spoilt = [replace(history[0], throughput=history[0].throughput[::-1], valid=history[0].valid[::-1]), *history[1:]]
+    honest, other = fit_bases(history_of(history)), fit_bases(history_of(spoilt))
+    # What is said of the first task does not depend on its own labels; what is said of the others does.
+    np.testing.assert_array_equal(honest.crossed[0], other.crossed[0])
+    assert not np.array_equal(honest.crossed[1], other.crossed[1])
+
+
+def test_the_best_of_a_task_is_found_to_lie_above_a_poor_best_so_far(history: list[MeasuredTask]) -> None:
+    bases = fit_bases(history_of(history))
+    target = layer(128, 56, 64, rows=200, seed=5)
+    inputs = bases.history.standardised(target.task, target.vectors)
+    said = bases.predict(inputs)
+    slow = np.flatnonzero((target.label > 0) & (target.label < 0.5))[:24]
+    posterior = Posterior([fit_process(bases)])
+    posterior.condition(with_bases(inputs[slow], said[slow]), said[slow], target.label[slow] / target.label[slow].max())
+    assert posterior.scale > 1.2
+    posterior.condition(with_bases(inputs, said), said, target.label)
+    assert posterior.scale < 1.2
+
+
+def test_what_cannot_be_learnt_from_is_said() -> None:
+    with pytest.raises(DataError, match="two or more"):
+        history_of([layer(64, 56, 64)])
+    with pytest.raises(UsageError, match="fit it to several workloads"):
+        Hybrid().fit([layer(64, 56, 64)]).adapt(layer(128, 28, 128).task)
+
+
+def device(name: str, likes: int, seed: int) -> MeasuredTask:
+    """Synthetic: an image filter on a device that likes tiles of `likes` columns."""
+    filtering = kernel("convolution")
+    workload = Workload("convolution", {"w": 4096, "h": 4096, "kw": 15, "kh": 15})
+    task = TuningTask(name, filtering, workload, Device(name, "gpu"), "convolution")
+    indices = task.space.members()[::7]
+    knobs = task.space.decode(indices)
+    speed = 100 * np.exp(-0.4 * np.abs(knobs["tile_size_x"] - likes) - 0.1 * np.abs(np.log2(knobs["block_size_x"]) - 5) - 0.05 * knobs["use_padding"])
+    noise = np.exp(0.02 * np.random.default_rng(seed).standard_normal(len(indices)))
+    return measured(task, indices, np.where(knobs["block_size_x"] == 1, 0.0, speed * noise))
+
+
+def test_twins_are_weighed_by_what_is_seen() -> None:
+    twins, target = [device("a", 2, 1), device("b", 7, 2), device("c", 7, 3)], device("d", 2, 4)
+    model = TwinProcess(target.task, twins)
+    before = model.predict(target.indices)
+    np.testing.assert_allclose(before.mean, np.mean([twin.label for twin in twins], axis=0))
+    rows = np.random.default_rng(0).choice(len(target), 12, replace=False)
+    model.update(told(target, rows))
+    after = model.predict(target.indices)
+    assert spearman(target.label, before.mean) < 0.8 < 0.9 < spearman(target.label, after.mean)
+    assert (after.std[rows] < before.std[rows]).all()
+    assert model.opinions(target.indices).shape == (4, len(target))
+
+
+def test_hybrid_turns_to_twins_where_there_are_any(fitted: Hybrid) -> None:
+    target = device("d", 2, 4)
+    assert twins_of(target.task, [*fitted.history, device("a", 2, 1)])[0].task.name == "a"
+    assert isinstance(Hybrid().fit([device("a", 2, 1)]).adapt(target.task), TwinProcess)
+    with pytest.raises(DataError, match="nothing to weigh"):
+        TwinProcess(target.task, [])
