@@ -41,14 +41,23 @@ def tuning_sessions(sessions: Mapping[str, pd.DataFrame], ylabel: str, table_bes
         left.annotate(text, (last, level), ha="right", va="bottom", fontsize="x-small", color="0.4", xytext=(0, 1), textcoords="offset points")
     judged = False
     for place, (title, rows) in enumerate(sessions.items()):
-        colour = PALETTE[place % len(PALETTE)]
-        left.step(rows["trial"], rows["best"], where="post", color=colour, linewidth=1.5, label=title)
+        # More sessions than colours: the second round of them is dashed, its predictions crosses.
+        colour, again = PALETTE[place % len(PALETTE)], place >= len(PALETTE)
+        left.step(rows["trial"], rows["best"], where="post", color=colour, linewidth=1.5, linestyle=(0, (4, 1.5)) if again else "-", label=title)
         failed = rows[~rows["valid"]]
         left.scatter(failed["trial"], np.zeros(len(failed)), marker="|", s=22, color=colour, linewidth=0.8, clip_on=False, zorder=3)
         told = rows[rows["label"].notna() & rows["predicted"].notna()]
         if len(told):
             judged = True
-            right.scatter(told["label"].clip(upper=_MOST), told["predicted"].clip(0, _MOST), s=10, alpha=0.6, linewidth=0, color=colour)
+            right.scatter(
+                told["label"].clip(upper=_MOST),
+                told["predicted"].clip(0, _MOST),
+                s=10,
+                alpha=0.6,
+                linewidth=0.8 * again,
+                marker="x" if again else "o",
+                color=colour,
+            )
     left.set(xlim=(0, last + 1), ylim=(0, None))
     left.set_xlabel("trials (a tick at the bottom is a failure)")
     left.set_ylabel(ylabel)
