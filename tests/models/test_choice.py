@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from workbench.metrics import spearman
-from workbench.models.base import Recipe
-from workbench.models.choice import ChoiceModel, MixedChoice, ScheduleChoice
+from workbench.models.choice import ChoiceModel, ScheduleChoice
 
 Invent = Callable[..., Any]
 
@@ -39,41 +38,19 @@ def test_schedules_of_a_size_never_seen_are_ranked_and_its_seconds_follow_the_po
     assert {t.column for member in model.members for t in member.terms} == set(data.knobs)  # type: ignore[attr-defined]
 
 
-def test_with_a_process_a_size_never_seen_is_ranked_and_the_process_keeps_its_rows(invent: Invent) -> None:
-    data = separable(invent)
-    seen, left = np.flatnonzero(data.frame["n"] != 128), data.frame[data.frame["n"] == 128]
-    (model,) = MixedChoice().fit([(data, seen)])
-    predicted = model.predict_time_s(left)
-    assert spearman(left["time_s"], predicted) > 0.97
-    assert left["time_s"].to_numpy()[predicted.argmin()] < 1.05 * left["time_s"].min()
-    *compact, process = model.members  # type: ignore[attr-defined]
-    assert len(compact) == 4
-    assert len(seen) < process.n_parameters < len(seen) + 20
-    assert 0 < model.noise < 0.2
-
-
-def test_a_process_takes_a_knob_that_never_changes(invent: Invent) -> None:
-    data = separable(invent, 60)
-    data = replace(data, frame=data.frame.assign(s4=16))
-    (model,) = MixedChoice().fit([(data, np.arange(40))])
-    assert np.isfinite(model.predict_time_s(data.frame.assign(s4=32))).all()
-
-
-@pytest.mark.parametrize("recipe", [ScheduleChoice(), MixedChoice()])
-def test_one_size_is_predicted_in_seconds(invent: Invent, recipe: Recipe) -> None:
+def test_one_size_is_predicted_in_seconds(invent: Invent) -> None:
     data = separable(invent, 600)
     data = replace(data, frame=data.frame[data.frame["n"] == 64].reset_index(drop=True))
     rows = np.arange(len(data.frame) - 40)
-    (model,) = recipe.fit([(data, rows)])
+    (model,) = ScheduleChoice().fit([(data, rows)])
     test = data.frame.iloc[len(rows) :]
     assert np.abs(np.log(model.predict_time_s(test) / test["time_s"])).mean() < 0.06
 
 
-@pytest.mark.parametrize("recipe", [ScheduleChoice(), MixedChoice()])
-def test_only_training_rows_count_and_seeds_repeat(invent: Invent, recipe: Recipe) -> None:
+def test_only_training_rows_count_and_seeds_repeat(invent: Invent) -> None:
     data = separable(invent, 160)
     rows = np.arange(100)
     spoilt = replace(data, frame=data.frame.assign(time_s=np.where(data.frame.index < 100, data.frame["time_s"], 1.0)))
-    first, again, other = (recipe.fit([(d, rows)], seed)[0].predict_time_s(data.frame) for d, seed in ((data, 0), (spoilt, 0), (data, 1)))
+    first, again, other = (ScheduleChoice().fit([(d, rows)], seed)[0].predict_time_s(data.frame) for d, seed in ((data, 0), (spoilt, 0), (data, 1)))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
