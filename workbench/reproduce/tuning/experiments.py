@@ -159,15 +159,16 @@ def _gpus(name: str, title: str, source: Callable[[], Experiment], sets: Mapping
 
 
 def _measured_here(kind: str) -> tuple[list[Pool], list[Pool]]:
-    # Layers of the network, those for development, and training kernels that were measured with this package on the first device of that kind which has both.
+    # Layers of the network, those for development, and training kernels that were measured with this package: of the devices of that kind which have both, the
+    # one with the most rows. Two models may share a name.
     counts = {name_of(layer.workload): layer.count for name in networks() for layer in network(name)}
-    by_device: dict[str, list[Pool]] = {}
+    by_device: dict[tuple[str, str], list[Pool]] = {}
     for name, folder in local.folders().items():
         header = local.read_header(folder)
         if name.startswith("conv-") and header["device"].kind == kind:
-            by_device.setdefault(header["device"].name, []).extend(layers(load_dataset(name), counts))
+            by_device.setdefault((header["device"].name, header["device"].model), []).extend(layers(load_dataset(name), counts))
     found: tuple[list[Pool], list[Pool]] = ([], [])
-    for pools in by_device.values():
+    for pools in sorted(by_device.values(), key=lambda pools: -sum(len(pool.measured) for pool in pools)):
         training = [pool for pool in pools if pool.name.startswith("training ")]
         others = [pool for pool in pools if pool.development or pool.name.startswith(f"{_NETWORK} ")]
         if training and others:
