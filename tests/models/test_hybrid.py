@@ -22,8 +22,8 @@ from workbench.schema import Device, Workload
 GPU = Device("invented", "gpu", peak_gflops=1e4, bandwidth_gb_s=500.0)
 
 
-def layer(ci: int, size: int, co: int, rows: int = 120, seed: int = 0) -> MeasuredTask:
-    """Synthetic: throughput falls with the distance of threads from 128 and of sums a thread from 8."""
+def layer(ci: int, size: int, co: int, rows: int = 120, seed: int = 0, likes: int = 7) -> MeasuredTask:
+    """Synthetic: throughput falls with the distance of threads from 2^likes and of sums a thread from 8."""
     conv = kernel("flextensor_conv2d")
     workload = conv.workload({"n": 1, "ci": ci, "h": size, "w": size, "co": co, "kh": 3, "kw": 3, "stride": (1, 1), "padding": (1, 1)})
     task = TuningTask(f"{ci}-{size}-{co}", conv, workload, GPU)
@@ -32,7 +32,7 @@ def layer(ci: int, size: int, co: int, rows: int = 120, seed: int = 0) -> Measur
     log_threads = sum(np.log2(knobs[f"tile_{axis}"][:, 2]) for axis in "fyx")
     log_sums = sum(np.log2(knobs[f"tile_{axis}"][:, [1, 3]].prod(axis=1)) for axis in "fyx")
     valid = log_threads <= 10
-    speed = 1000 * np.exp(-0.15 * np.abs(log_threads - 7) - 0.1 * np.abs(log_sums - 3)) * (1 + ci / 512)
+    speed = 1000 * np.exp(-0.15 * np.abs(log_threads - likes) - 0.1 * np.abs(log_sums - 3)) * (1 + ci / 512)
     return measured(task, indices, np.where(valid, speed, 0.0))
 
 
@@ -56,16 +56,19 @@ def fitted(history: list[MeasuredTask]) -> Hybrid:
 
 
 def test_an_unseen_layer_is_ranked_before_and_better_after_its_trials(fitted: Hybrid) -> None:
-    target = layer(128, 56, 64, rows=200, seed=5)
+    target = layer(128, 56, 64, rows=200, seed=5, likes=5)
     model = fitted.adapt(target.task)
     rest = np.arange(40, 200)
     before = model.predict(target.indices[rest])
     model.update(told(target, np.arange(40)))
     after = model.predict(target.indices[rest])
-    assert spearman(target.label[rest], before.mean) > 0.6
+    assert spearman(target.label[rest], before.mean) > 0.3
     assert spearman(target.label[rest], after.mean) > spearman(target.label[rest], before.mean)
     assert after.std.mean() < before.std.mean()
     assert (after.std > 0).all()
+    opinions = model.opinions(target.indices[rest])
+    assert opinions.shares == (3, 1)
+    assert (opinions.rankings[0] > after.mean).all()
 
 
 def test_predictions_are_the_same_in_any_order_and_by_seed(history: list[MeasuredTask], fitted: Hybrid) -> None:
@@ -148,7 +151,11 @@ def test_twins_are_weighed_by_what_is_seen() -> None:
     after = model.predict(target.indices)
     assert spearman(target.label, before.mean) < 0.8 < 0.9 < spearman(target.label, after.mean)
     assert (after.std[rows] < before.std[rows]).all()
-    assert model.opinions(target.indices).shape == (4, len(target))
+    # By now they speak with one voice.
+    np.testing.assert_array_equal(model.opinions(target.indices).rankings, after.mean[None])
+    apart = TwinProcess(target.task, twins).opinions(target.indices)
+    np.testing.assert_array_equal(apart.rankings[1:], [twin.label for twin in twins])
+    assert apart.shares == (1, 1, 1, 1)
 
 
 def test_hybrid_turns_to_twins_where_there_are_any(fitted: Hybrid) -> None:

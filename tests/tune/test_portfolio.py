@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.models.surrogate import Adapted, Estimate, Trials
+from workbench.models.surrogate import Adapted, Estimate, Opinions, Trials
 from workbench.space import Choice, Space
 from workbench.tune.portfolio import Portfolio
 from workbench.tune.search import Candidates
@@ -13,42 +13,44 @@ from workbench.tune.search import Candidates
 SPACE = Space("line", (Choice("place", tuple(range(40))),))
 
 
-class Opinions(Adapted):
-    """Invented: one source likes the low end, the other the high end, and both together the middle."""
+class Three(Adapted):
+    """Invented: one source likes the middle, one the low end, one the high end."""
+
+    shares: tuple[int, ...] = (2, 1, 1)
 
     def update(self, trials: Trials) -> None:
         pass
 
     def predict(self, indices: ArrayLike) -> Estimate:
-        return Estimate(self.opinions(indices)[0], np.ones(len(np.asarray(indices))))
+        return Estimate(-np.abs(np.asarray(indices, dtype=float) - 20.1), np.ones(len(np.asarray(indices))))
 
-    def opinions(self, indices: ArrayLike) -> np.ndarray:
+    def opinions(self, indices: ArrayLike) -> Opinions:
         places = np.asarray(indices, dtype=float)
-        return np.array([-np.abs(places - 20), -places, places])
+        return Opinions(np.array([self.predict(indices).mean, -places, 1e6 + places]), self.shares)
 
 
-class Middle(Opinions):
-    def opinions(self, indices: ArrayLike) -> np.ndarray:
-        return super().opinions(indices)[:1]
+class Equal(Three):
+    shares = (1, 1, 1)
 
 
-def propose(model: Adapted, count: int, done: int = 0, tried: ArrayLike = ()) -> list[int]:
+class Middle(Three):
+    def opinions(self, indices: ArrayLike) -> Opinions:
+        return Adapted.opinions(self, indices)
+
+
+def propose(model: Adapted, count: int, tried: ArrayLike = ()) -> list[int]:
     candidates = Candidates(SPACE)
     candidates.tried(np.asarray(tried, dtype=np.int64))
-    trials = Trials.none().and_then(np.arange(done), np.ones(done), np.ones(done, dtype=bool))
-    return Portfolio(start=6).propose(model, candidates, trials, count, np.random.default_rng(0)).tolist()
+    return Portfolio().propose(model, candidates, Trials.none(), count, np.random.default_rng(0)).tolist()
 
 
-def test_each_source_gives_its_best_in_turn_and_the_first_fills_up() -> None:
-    assert propose(Opinions(), 5)[:3] == [20, 0, 39]
-    assert set(propose(Opinions(), 9)) == {20, 0, 39, 1, 38, 19, 21, 18, 22}
+def test_sources_name_candidates_by_their_shares() -> None:
+    assert propose(Equal(), 6) == [20, 0, 39, 21, 1, 38]
+    assert sorted(propose(Three(), 8)) == [0, 1, 19, 20, 21, 22, 38, 39]
+    assert propose(Middle(), 3) == [20, 21, 19]
 
 
-def test_what_was_tried_is_left_out_and_later_trials_follow_the_model() -> None:
-    assert propose(Opinions(), 3, tried=[0, 20, 39])[1:] == [1, 38]
-    assert sorted(propose(Opinions(), 3, done=6)) == [19, 20, 21]
-
-
-def test_one_source_and_few_candidates() -> None:
-    assert sorted(propose(Middle(), 3)) == [19, 20, 21]
-    assert sorted(propose(Opinions(), 30, tried=np.arange(35))) == [35, 36, 37, 38, 39]
+def test_what_was_tried_or_named_is_left_out() -> None:
+    assert propose(Equal(), 3, tried=[0, 20, 39]) == [21, 1, 38]
+    assert sorted(propose(Equal(), 30, tried=np.arange(35))) == [35, 36, 37, 38, 39]
+    assert propose(Equal(), 4, tried=np.arange(40)) == []

@@ -1,4 +1,6 @@
-"""Base predictors of relative throughput, learnt from other tasks: boosted trees and small networks on knob, hardware and workload columns.
+"""Base predictors of relative throughput, learnt from other tasks: boosted trees and small networks on knob and hardware columns.
+
+The sizes of a workload are no inputs: from a dozen layers a model learns them by heart, and ranks a layer that it has not seen worse than without them.
 
 What they say of the tasks that they learnt from is too good to learn from again. So each training task also has predictions of bases that have not seen it
 (cross-fitting over tasks), and a model on top learns from those how far a base can be trusted on a task that is new.
@@ -27,7 +29,7 @@ _Floats = NDArray[np.float32]
 
 _TREES: dict[str, Any] = {"n_estimators": 300, "max_depth": 6, "learning_rate": 0.06, "subsample": 0.7, "colsample_bytree": 0.5, "min_child_weight": 5}
 _HIDDEN = (96, 64)
-_NETWORKS = 2  # that are averaged
+_ENSEMBLES, _NETWORKS = 3, 2  # that are averaged
 _STEPS = 600
 _BATCH = 256
 _FOLDS = 4
@@ -61,7 +63,7 @@ def history_of(tasks: Sequence[MeasuredTask]) -> History:
     """The history of at least two tasks. Columns that never change are left out. Raises DataError for fewer tasks."""
     if len(tasks) < 2:
         raise DataError(f"{len(tasks)} tasks to learn from; what differs between tasks is learnt from two or more")
-    columns = tuple(dict.fromkeys(name for task in tasks for name in task.task.columns))
+    columns = tuple(dict.fromkeys(name for task in tasks for name in task.task.columns if not name.startswith("workload ")))
     raw = [aligned(task.vectors, task.task.columns, columns) for task in tasks]
     everything = np.concatenate(raw, dtype=np.float64)
     mean, scale = everything.mean(axis=0), everything.std(axis=0)
@@ -83,12 +85,13 @@ class Bases:
 
     history: History
     crossed: tuple[_Floats, ...]
-    _trees: xgb.Booster
+    _trees: tuple[xgb.Booster, ...]
     _networks: _Networks
 
     def predict(self, inputs: _Floats) -> _Floats:
         """Relative throughput of standardised columns [n, columns], by each base [n, bases]."""
-        return np.stack([self._trees.inplace_predict(inputs), self._networks.predict(inputs).mean(axis=0)], axis=1).astype(np.float32)
+        by_trees = np.mean([trees.inplace_predict(inputs) for trees in self._trees], axis=0)
+        return np.stack([by_trees, self._networks.predict(inputs).mean(axis=0)], axis=1).astype(np.float32)
 
 
 def fit_bases(history: History, seed: int = 0) -> Bases:
@@ -108,10 +111,11 @@ def fit_bases(history: History, seed: int = 0) -> Bases:
     return Bases(history, tuple(crossed), trees[-1], last)
 
 
-def _fit_trees(history: History, chosen: NDArray[np.int64], seed: int) -> xgb.Booster:
+def _fit_trees(history: History, chosen: NDArray[np.int64], seed: int) -> tuple[xgb.Booster, ...]:
     inputs = np.concatenate([history.inputs[task] for task in chosen])
     labels = np.concatenate([history.labels[task] for task in chosen])
-    return xgb.XGBRegressor(**_TREES, random_state=seed, n_jobs=1).fit(inputs, labels).get_booster()
+    seeds = range(seed * _ENSEMBLES, (seed + 1) * _ENSEMBLES)
+    return tuple(xgb.XGBRegressor(**_TREES, random_state=each, n_jobs=1).fit(inputs, labels).get_booster() for each in seeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +143,7 @@ class _Networks:
 
 
 def _fit_networks(history: History, members: Sequence[NDArray[np.int64]], seed: int) -> _Networks:
-    # All members at once. Columns of the workload are hidden in some rows, so that a member cannot lean on knowing the task.
+    # All members at once.
     generator = torch.Generator().manual_seed(seed)
     sizes = (len(history.columns), *_HIDDEN, 1)
     weights = tuple(
@@ -151,14 +155,12 @@ def _fit_networks(history: History, members: Sequence[NDArray[np.int64]], seed: 
     inputs, labels = torch.from_numpy(np.concatenate(history.inputs)), torch.from_numpy(np.concatenate(history.labels))
     starts = np.cumsum([0, *(len(rows) for rows in history.labels)])
     pools = [np.concatenate([np.arange(starts[task], starts[task + 1]) for task in chosen]) for chosen in members]
-    of_workload = torch.tensor([name.startswith("workload ") for name in history.columns])
     rng = np.random.default_rng(seed)
     optimizer = torch.optim.AdamW([*weights, *biases], lr=3e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, _STEPS, pct_start=0.1)
     for _ in range(_STEPS):
         rows = torch.from_numpy(np.stack([pool[rng.integers(len(pool), size=_BATCH)] for pool in pools]))
-        hidden = of_workload & (torch.rand(len(members), _BATCH, 1, generator=generator) < 0.3)
-        seen = inputs[rows].masked_fill(hidden, 0.0)
+        seen = inputs[rows]
         seen = seen + 0.05 * torch.randn(seen.shape, generator=generator)
         loss = (networks.forward(seen) - labels[rows]).square().mean(dim=1).sum()
         optimizer.zero_grad()

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from workbench.errors import DataError
 from workbench.features.tasks import MeasuredTask, TuningTask
 
-__all__ = ["Adapted", "Estimate", "Surrogate", "Trials"]
+__all__ = ["Adapted", "Estimate", "Opinions", "Surrogate", "Trials"]
 
 Floats = NDArray[np.float64]
 
@@ -84,6 +84,19 @@ class Estimate:
     std: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class Opinions:
+    """Rankings of configurations by several sources.
+
+    Attributes:
+        rankings: higher is better [sources, n]; numbers of different sources need not compare.
+        shares: of the candidates to try, how many each source names for one that another with share 1 does [sources].
+    """
+
+    rankings: Floats
+    shares: tuple[int, ...]
+
+
 class Adapted(ABC):
     """A cost model on the task that is being tuned."""
 
@@ -95,9 +108,9 @@ class Adapted(ABC):
     def predict(self, indices: ArrayLike) -> Estimate:
         """Relative throughput of configurations `indices` [n]; before the first update what was learnt from other tasks says, else zeros."""
 
-    def opinions(self, indices: ArrayLike) -> Floats:
-        """What different sources say of configurations `indices` [n] before anything is known of the task, [sources, n]; by default the model's one."""
-        return self.predict(indices).mean[None]
+    def opinions(self, indices: ArrayLike) -> Opinions:
+        """What a search may go by that tries for more than one reason; by default the mean of `predict` alone."""
+        return Opinions(self.predict(indices).mean[None], (1,))
 
 
 class Surrogate(ABC):

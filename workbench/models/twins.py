@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 
 from workbench.errors import DataError
 from workbench.features.tasks import MeasuredTask, TuningTask
-from workbench.models.surrogate import Adapted, Estimate, Trials
+from workbench.models.surrogate import Adapted, Estimate, Opinions, Trials
 
 __all__ = ["TwinProcess", "twins_of"]
 
@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 # Variances of the weight of a twin, of a constant, of the knobs' part and of the noise, and its length in coordinates of the unit cube. Chosen on the
 # development devices RTX 2080 Ti and A4000.
 _WEIGHT, _CONSTANT, _KNOBS, _NOISE, _LENGTH = 0.1, 0.05, 0.03, 0.002, 0.5
+_APART = 10  # trials before the twins speak with one voice
 
 
 def twins_of(task: TuningTask, history: Sequence[MeasuredTask]) -> list[MeasuredTask]:
@@ -48,20 +49,18 @@ class TwinProcess(Adapted):
         self._space = task.space
         self._tables = [(np.sort(twin.indices), twin.label[np.argsort(twin.indices)]) for twin in twins]
         self._seen: tuple[Floats, Floats, Floats] | None = None
+        self._trials = 0
 
-    def opinions(self, indices: ArrayLike) -> Floats:
-        """Relative throughput by the average of the twins, then by each, [1 + twins, n]. Of a configuration that a twin has not measured the others speak."""
-        given = np.asarray(indices)
-        said = np.full((len(self._tables), len(given)), np.nan)
-        for twin, (known, label) in enumerate(self._tables):
-            places = np.minimum(np.searchsorted(known, given), len(known) - 1)
-            said[twin] = np.where(known[places] == given, label[places], np.nan)
-        count = np.isfinite(said).sum(axis=0)
-        average = np.nansum(said, axis=0) / np.maximum(count, 1)
-        return np.vstack([average, np.where(np.isfinite(said), said, average)])
+    def opinions(self, indices: ArrayLike) -> Opinions:
+        """See `Adapted`. At first the average of the twins and each of them have equal shares: so the first trials tell which of them this device is like."""
+        if self._trials < _APART:
+            said = self._said(indices)
+            return Opinions(said, (1,) * len(said))
+        return super().opinions(indices)
 
     def update(self, trials: Trials) -> None:
         """See `Adapted`."""
+        self._trials = len(trials)
         if not len(trials):
             self._seen = None
             return
@@ -82,7 +81,18 @@ class TwinProcess(Adapted):
         return Estimate(mean, np.sqrt(np.maximum(variance, 0.0)))
 
     def _at(self, indices: ArrayLike) -> tuple[Floats, Floats]:
-        return self.opinions(indices), self._space.coordinates(indices)
+        return self._said(indices), self._space.coordinates(indices)
+
+    def _said(self, indices: ArrayLike) -> Floats:
+        # Relative throughput by the average of the twins, then by each, [1 + twins, n]. Of a configuration that a twin has not measured the others speak.
+        given = np.asarray(indices)
+        said = np.full((len(self._tables), len(given)), np.nan)
+        for twin, (known, label) in enumerate(self._tables):
+            places = np.minimum(np.searchsorted(known, given), len(known) - 1)
+            said[twin] = np.where(known[places] == given, label[places], np.nan)
+        count = np.isfinite(said).sum(axis=0)
+        average = np.nansum(said, axis=0) / np.maximum(count, 1)
+        return np.vstack([average, np.where(np.isfinite(said), said, average)])
 
 
 def _kernel(said: Floats, places: Floats, other_said: Floats, other_places: Floats) -> Floats:
