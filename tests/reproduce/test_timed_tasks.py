@@ -66,4 +66,4 @@ def test_timed_tasks_run_last_and_one_at_a_time(project: Callable[..., Project],
 
 def test_what_times_this_machine_is_marked() -> None:
     timed = {task.name for task in load_manifest().tasks.values() if task.timed}
-    assert timed == {"nnc-inference-time", "measure-matrix-kernels", "measure-halide", "measure-convolutions"}
+    assert timed == {"nnc-inference-time", "measure-matrix-kernels", "measure-halide", "measure-convolutions", "metatune-tuning-time"}
