@@ -57,9 +57,10 @@ class Framework:
             fitted: of `fit`.
             candidates: see `Tuner`.
             seed: of the model's adaptation and of everything that is drawn.
-            ranking_only: the cost model ranks all candidates instead of the search: where only a part of a space was measured, no search can go its way.
+            ranking_only: the cost model ranks all candidates instead of the search: where only a part of a space was measured, no search can go its way. A model
+                with several opinions ranks by each of them.
         """
-        search = Greedy() if ranking_only and self.surrogate is not NoModel else self.search()
+        search = Portfolio() if ranking_only and self.surrogate is not NoModel else self.search()
         return Tuner(task, fitted.adapt(task, seed), search, candidates, epsilon=self.epsilon, seed=seed)
 
 
@@ -108,7 +109,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         Framework("meta-BO", "MetaTune's model without super-graph, batch Bayesian optimisation", partial(_metatune, template=False), BatchBO, transfers=True),
         Framework("meta-BO-T", "MetaTune's model with super-graph, batch Bayesian optimisation", partial(_metatune, template=True), BatchBO, transfers=True),
         Framework("xgb-Xfer-shrunk", "trees of other tasks with a correction kept small, greedy", XgbXferShrunk, Greedy, transfers=True, epsilon=1 / 16),
-        Framework("workbench", "bases and a Gaussian process learnt from other tasks, or twins weighed; greedy", _hybrid, Portfolio, transfers=True),
+        Framework("workbench", "bases and a Gaussian process learnt from other tasks, or twins weighed; several opinions", _hybrid, Portfolio, transfers=True),
         Framework("random", "configurations by chance", NoModel, RandomSearch, transfers=False, epsilon=0.0),
     )
 }
