@@ -57,8 +57,8 @@ class Framework:
             fitted: of `fit`.
             candidates: see `Tuner`.
             seed: of the model's adaptation and of everything that is drawn.
-            ranking_only: the cost model ranks all candidates instead of the search: where only a part of a space was measured, no search can go its way. A model
-                with several opinions ranks by each of them.
+            ranking_only: the cost model ranks all candidates instead of the search: where only a part of a space was measured, no search can go its way.
+                A model with several opinions ranks by each of them.
         """
         search = Portfolio() if ranking_only and self.surrogate is not NoModel else self.search()
         return Tuner(task, fitted.adapt(task, seed), search, candidates, epsilon=self.epsilon, seed=seed)
