@@ -16,7 +16,8 @@ from workbench.models.metatune import MetaTune
 from workbench.schema import Device
 from workbench.tune.frameworks import FRAMEWORKS, Framework, NoModel, framework
 from workbench.tune.loop import Budget, tune
-from workbench.tune.search import Candidates, Greedy, RandomSearch
+from workbench.tune.portfolio import Portfolio
+from workbench.tune.search import Candidates, RandomSearch
 
 
 def invented(co: int, rows: int, seed: int) -> MeasuredTask:
@@ -101,4 +102,4 @@ def test_random_needs_no_history_and_stays_random_where_others_rank(table: Measu
     for ranking_only in (False, True):
         assert isinstance(random.tuner(table.task, fitted, ranking_only=ranking_only).search, RandomSearch)
     xgb = framework("xgb")
-    assert isinstance(xgb.tuner(table.task, xgb.fit([]), ranking_only=True).search, Greedy)
+    assert isinstance(xgb.tuner(table.task, xgb.fit([]), ranking_only=True).search, Portfolio)
