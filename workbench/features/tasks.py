@@ -187,6 +187,7 @@ def tasks_of(dataset: Dataset) -> list[MeasuredTask]:
 
     Args:
         dataset: whose knobs are those of a space of its kernel: one of our own, FlexTensor's, or Kernel Tuner's.
+
     Raises:
         DataError: no space of the kernel has the data set's knobs, or a workload has no valid row.
     """

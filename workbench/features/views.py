@@ -70,6 +70,7 @@ class View:
 
         Returns:
             [n, columns], float32.
+
         Raises:
             SpaceError: an index that is not in the space.
         """
