@@ -11,7 +11,6 @@ from workbench.errors import MissingData
 from workbench.reproduce.tuning import experiments
 from workbench.reproduce.tuning.experiments import EXPERIMENTS, Experiment
 from workbench.reproduce.tuning.measures import of_tasks
-from workbench.reproduce.tuning.pools import relative_spread
 
 
 def made(name: str) -> Experiment:
@@ -57,7 +56,7 @@ def test_gpus_of_one_space() -> None:
     assert {len(split.target.measured) for split in ten.splits} == {4362}
     assert of_tasks(ten, "development") == ["A4000"]
     assert of_tasks(made("convolution-8-knobs"), "development") == ["RTX 2080 Ti"]
-    assert all(0 < relative_spread(split.target) < 0.01 for split in ten.splits)
+    assert all(0 < split.target.spread.std() < 0.01 for split in ten.splits)
 
 
 def test_the_network_runs_its_layers_seventeen_and_three_times() -> None:

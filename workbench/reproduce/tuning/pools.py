@@ -14,7 +14,7 @@ from workbench.data.datasets import Dataset
 from workbench.features.tasks import MeasuredTask, tasks_of
 from workbench.reproduce.convolutions import name_of
 
-__all__ = ["DEVELOPMENT", "Pool", "layers", "relative_spread", "yolo_layers"]
+__all__ = ["DEVELOPMENT", "Pool", "layers", "yolo_layers"]
 
 # What choices are made on. Everything else is for reports alone.
 DEVELOPMENT = ("yolo1", "yolo2", "yolo3", "yolo4", "RTX 2080 Ti", "A4000")
@@ -84,11 +84,6 @@ def one_device(dataset: Dataset, title: str) -> Pool:
     (measured,) = tasks_of(dataset)
     normal: NDArray[np.float64] = stats.norm.ppf((np.arange(200) + 0.5) / 200)
     return _pool(dataset, measured, title, title, error * normal)
-
-
-def relative_spread(pool: Pool) -> float:
-    """Standard deviation of log time between repeats, NaN where there are none."""
-    return float(pool.spread.std()) if len(pool.spread) else float("nan")
 
 
 def _pool(dataset: Dataset, measured: MeasuredTask, name: str, family: str, spread: NDArray[np.float64], count: int = 1) -> Pool:
