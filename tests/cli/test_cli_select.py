@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,10 @@ from typer.testing import CliRunner, Result
 
 from workbench.cli import build
 from workbench.data.registry import sha256_of
+from workbench.measure.halide import Limits, Runner
+from workbench.schema import Device, Workload
+from workbench.tune import trial
+from workbench.tune.select import Selector, Variant
 
 
 def run(*arguments: str) -> Result:
@@ -106,6 +111,48 @@ def test_schedules(project: Path) -> None:
     assert len(answer["ranking"]) == 5
 
 
+def test_trying_a_few_for_real() -> None:
+    pytest.importorskip("halide")
+    done = run("select", "--kernel", "blur", "--n", "64", "--try", "2", "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    found = answer["trial"]
+    assert [attempt["status"] for attempt in found["attempts"]] == ["ok", "ok"]
+    assert found["chosen"]["measured_s"] == min(attempt["measured_s"] for attempt in found["attempts"])
+    assert [entry["schedule"] for entry in answer["ranking"]] == [attempt["schedule"] for attempt in found["attempts"]]
+    assert answer["variant"]["schedule"] == found["attempts"][0]["schedule"]
+    assert found["gain_s"] >= 0
+    assert (found["runs_to_pay"] is None) == (found["gain_s"] == 0)
+    assert 0 < answer["cost_s"] < found["cost_s"]
+    assert found["notes"][0].startswith("The models were trained elsewhere, on measurements of invented-cpu")
+
+
+def test_a_trial_is_shown_with_its_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "measure"))
+
+    def open_series(workload: Workload, **options: Any) -> Runner:
+        return Runner(workload, device=Device("here", "cpu"), limits=Limits(build_s=1.0, run_s=1.0), problem="faulty_problem:Faulty", **options)
+
+    def ranking(selector: Selector, inputs: Any, count: int = 5) -> list[tuple[Variant, float]]:
+        return [(Variant("here-blur", "invented-cpu", "", 1, {"s1": s1, "s2": 2, "s3": 2, "s4": 2}), 2e-3) for s1 in order][:count]
+
+    monkeypatch.setattr(trial, "open_series", open_series)
+    monkeypatch.setattr(Selector, "ranking", ranking)
+    order = [128, 512, 4]  # a wrong result, a good schedule, a crash of the compiler
+    done = run("select", "--kernel", "blur", "--n", "1024", "--try", "3")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("wrong_result: s1=128 ") and line.endswith("relative error 1.0") for line in lines)
+    assert any(line.startswith("compile_error: s1=4 ") for line in lines)
+    assert any(line.startswith("run: s1=512 ") for line in lines)
+    assert any(line.startswith("the first choice fails here (wrong_result), which only trying tells; trying cost ") for line in lines)
+    # The failure alone is no answer.
+    failed = run("select", "--kernel", "blur", "--n", "1024", "--try", "1")
+    assert (failed.exit_code, failed.stdout) == (2, "")
+    assert "none of the 1 schedules that are predicted to be the fastest runs here (1 wrong_result; the first: " in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -130,6 +177,9 @@ def test_schedules(project: Path) -> None:
         (("--kernel", "mv", "--m", "4", "--n", "4", "--data", "here-blur"), "data set 'here-blur' is of kernel 'blur', not 'mv'"),
         (("--kernel", "mv", "--m", "4", "--n", "4", "--models", "none.json"), "none.json: no such file"),
         (("--kernel", "mv", "--m", "4", "--n", "4", "--models", "x", "--data", "y"), "give one of the two"),
+        (("--kernel", "mv", "--m", "4", "--n", "4", "--try", "5"), "trying is for Halide's schedules (blur, fft), and kernel 'mv' has none"),
+        (("--kernel", "blur", "--n", "64", "--pin", "0"), "--pin says where --try runs its schedules; without --try nothing is run"),
+        (("--kernel", "blur", "--n", "64", "--try", "2", "--pin", "4096"), "cannot pin to CPU 4096"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], message: str) -> None:

@@ -49,3 +49,9 @@ def test_a_processor_is_told_from_others_of_the_same_name(monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin processes")
 def test_the_last_cpu_is_one_that_may_be_used() -> None:
     assert host.last_cpu() == (max(os.sched_getaffinity(0)),)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not pin processes")
+def test_the_last_cpus_are_no_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 3, 4})
+    assert [host.last_cpus(count) for count in (1, 2, 9)] == [(5,), (4, 5), (3, 4, 5)]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from workbench.tune.select import Choice, Selector, Variant
+    from workbench.tune.trial import Trial
 
 __all__ = ["app"]
 
@@ -68,11 +69,20 @@ def select(
     models: Annotated[Path | None, typer.Option("--models", help="File that `workbench train` wrote (default: trained on the data sets, and cached).")] = None,
     data: DataOption = None,
     count: Annotated[int, typer.Option("--count", min=1, help="How many variants to show, fastest first.")] = 5,
+    tries: Annotated[
+        int | None, typer.Option("--try", min=1, metavar="N", help="blur, fft: build, check and time the first N here, and take the fastest.")
+    ] = None,
+    pin: Annotated[
+        list[int] | None,
+        typer.Option("--pin", metavar="CPU", help="With --try, run on this CPU only; give it again for more of them (default: the last, one a thread)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say which variant of a kernel is predicted to be the fastest: library, threads, device, schedule. Nothing is run.
+    """Say which variant of a kernel is predicted to be the fastest: library, threads, device, schedule. Nothing is run, except with --try.
 
     The kernel's parameters are options of their own: --m 512 --n 512 --k 512 for mm, --n 1024 for blur. Densities and the stride s may be left out.
+    With --try 5 the five schedules that are predicted to be the fastest are built, checked and timed on this machine: the answer is the fastest of them by its
+    measured time, with what trying cost and after how many runs it is paid for.
     """
     from workbench.kernels import kernel as kernel_of
     from workbench.tune.select import default_selector, load_selector
@@ -81,6 +91,12 @@ def select(
 
     described = kernel_of(kernel)
     recipe_of(described)  # of a kernel without models no parameters are asked for
+    if tries is not None:
+        from workbench.tune.trial import check_tryable
+
+        check_tryable(kernel)
+    elif pin:
+        raise UsageError("--pin says where --try runs its schedules; without --try nothing is run")
     given = _parameters(context.args)
     if density is not None:
         densities = [name for name in described.parameters if name in ("d1", "d2") and name not in given]
@@ -95,11 +111,25 @@ def select(
         raise UsageError(f"{models}: its models are of kernel {selector.kernel.name!r}, not {kernel!r}")
     if threads is not None:
         selector = selector.at_most(threads)
+    if tries is not None:
+        _try(selector, inputs, tries, pin, as_json)
+        return
     choice, ranking = selector.select(inputs), selector.ranking(inputs, count)
     if as_json:
         print(json.dumps(_document(selector, inputs, choice, ranking)))
     else:
         _show(selector, inputs, choice, ranking)
+
+
+def _try(selector: Selector, inputs: dict[str, int | float], count: int, pin: list[int] | None, as_json: bool) -> None:
+    from workbench.tune.trial import try_variants
+
+    trial = try_variants(selector, inputs, count, pin=pin)
+    if as_json:
+        ranking = [(attempt.variant, attempt.predicted_s) for attempt in trial.attempts]
+        print(json.dumps({**_document(selector, inputs, trial.asked, ranking), "trial": _trial_document(trial)}))
+    else:
+        _show_trial(selector, inputs, trial)
 
 
 def _parameters(words: Sequence[str]) -> dict[str, int | float]:
@@ -140,12 +170,51 @@ def _show(selector: Selector, inputs: dict[str, int | float], choice: Choice, ra
     Console().print(table)
     print(f"run: {choice.variant}")
     print(_worth(choice))
+    _show_sources(selector, [variant for variant, _ in ranking], choice.notes)
+
+
+def _show_trial(selector: Selector, inputs: dict[str, int | float], trial: Trial) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from workbench.tune.variants import duration
+
+    workload = " ".join(f"{name}={value:g}" for name, value in inputs.items())
+    title = f"{selector.kernel.name} {workload} · the first {len(trial.attempts)} of {trial.asked.variants:,} variants, tried here"
+    table = Table(title=title, title_justify="left")
+    for column in ("variant", "predicted", "measured", "status"):
+        table.add_column(column, overflow="fold", justify="right" if column in ("predicted", "measured") else "left")
+    for attempt in trial.attempts:
+        measured = "" if attempt.measured_s is None else duration(attempt.measured_s)
+        table.add_row(str(attempt.variant), duration(attempt.predicted_s), measured, str(attempt.status))
+    Console().print(table)
+    for attempt in trial.attempts:
+        if attempt.error:
+            print(f"{attempt.status}: {attempt.variant}: {attempt.error}")
+    print(f"run: {trial.chosen.variant}")
+    print(_paid(trial))
+    _show_sources(selector, [attempt.variant for attempt in trial.attempts], (*trial.notes, *trial.asked.notes))
+
+
+def _show_sources(selector: Selector, shown: Sequence[Variant], notes: Sequence[str]) -> None:
     for source in selector.sources:
-        if source.data_set in {variant.data_set for variant, _ in ranking}:
+        if source.data_set in {variant.data_set for variant in shown}:
             error = f"errs by {source.mape:.3g}% on the rows that did not train" if source.mape is not None else "has no rows left to tell its error"
             print(f"predicted from: {source.data_set}, whose model {error}")
-    for note in choice.notes:
+    for note in notes:
         print(f"note: {note}")
+
+
+def _paid(trial: Trial) -> str:
+    from workbench.tune.variants import duration
+
+    costs = f"trying cost {duration(trial.cost_s)}, asking costs {duration(trial.asked.cost_s)}"
+    if trial.gain_s is None:
+        return f"the first choice fails here ({trial.first.status}), which only trying tells; {costs}"
+    if trial.runs_to_pay is None:
+        return f"no other is faster than the first choice, so trying gained nothing here; {costs}"
+    gain = f"{duration(trial.gain_s)} a run less than the first choice ({100 * trial.gain_s / (trial.first.measured_s or 1.0):.2g}%, each measured once)"
+    return f"{gain}; {costs}: trying pays after {trial.runs_to_pay:,} run{'s' if trial.runs_to_pay != 1 else ''}"
 
 
 def _worth(choice: Choice) -> str:
@@ -170,4 +239,21 @@ def _document(selector: Selector, inputs: dict[str, int | float], choice: Choice
         **dataclasses.asdict(choice),
         "sources": [{"data_set": source.data_set, "trained": source.trained, "mape": source.mape} for source in selector.sources],
         "ranking": [{**dataclasses.asdict(variant), "predicted_s": seconds} for variant, seconds in ranking],
+    }
+
+
+def _trial_document(trial: Trial) -> dict[str, Any]:
+    import dataclasses
+
+    def flat(attempt: Any) -> dict[str, Any]:
+        record = dataclasses.asdict(attempt)
+        return {**record.pop("variant"), **record, "status": str(attempt.status)}
+
+    return {
+        "attempts": [flat(attempt) for attempt in trial.attempts],
+        "chosen": flat(trial.chosen),
+        "gain_s": trial.gain_s,
+        "cost_s": trial.cost_s,
+        "runs_to_pay": trial.runs_to_pay,
+        "notes": trial.notes,
     }

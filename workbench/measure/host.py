@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench.schema import Device
 
-__all__ = ["cpu", "cpu_identity", "last_cpu", "load", "memory_limit_bytes", "processor", "usable_cpus"]
+__all__ = ["cpu", "cpu_identity", "last_cpu", "last_cpus", "load", "memory_limit_bytes", "processor", "usable_cpus"]
 
 
 def usable_cpus() -> int:
@@ -20,7 +20,12 @@ def usable_cpus() -> int:
 
 def last_cpu() -> tuple[int, ...]:
     """The last CPU that this process may use, as what to pin to: the first has the most other work. None where the system cannot pin."""
-    return (max(os.sched_getaffinity(0)),) if hasattr(os, "sched_getaffinity") else ()
+    return last_cpus(1)
+
+
+def last_cpus(count: int) -> tuple[int, ...]:
+    """The last `count` CPUs that this process may use, or all of them where there are no more. None where the system cannot pin."""
+    return tuple(sorted(os.sched_getaffinity(0))[-count:]) if hasattr(os, "sched_getaffinity") else ()
 
 
 def cpu() -> Device:

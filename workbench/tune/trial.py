@@ -1,0 +1,165 @@
+"""Trying a few: the schedules that a selector ranks first are built, checked and timed on this machine, and the fastest of them is taken.
+
+The least of many predictions finds the errors of a model: its first choice may be slower than its second. A measurement of each of the first few costs seconds,
+once, and this says after how many runs of the kernel they are paid for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from workbench.errors import UsageError, WorkbenchError
+from workbench.kernels.halide import PROBLEMS
+from workbench.measure.halide import SPACE, halide_workload, open_series
+from workbench.measure.host import cpu, last_cpus, usable_cpus
+from workbench.schema import Measurement, Status
+from workbench.tune.selector import Selector
+from workbench.tune.variants import Choice, Number, Variant
+
+__all__ = ["Attempt", "Trial", "check_tryable", "try_variants"]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A schedule that was tried.
+
+    Attributes:
+        variant: what was tried, on this machine's device; its data set is the one whose model predicts.
+        predicted_s: seconds that its model predicts.
+        status: how it ended.
+        measured_s: seconds that it took here, None for a failure.
+        compile_s: seconds to compile it, None where it does not compile.
+        error: why it failed, "" for a success.
+    """
+
+    variant: Variant
+    predicted_s: float
+    status: Status
+    measured_s: float | None
+    compile_s: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of trying a few, beside taking the first blindly.
+
+    Attributes:
+        attempts: in the order of the predictions, the first choice first.
+        chosen: the fastest of them by its measurement, the one to run.
+        asked: the selector's answer among the variants that could be tried here; its schedule is the first attempt's.
+        gain_s: measured seconds that a run of the chosen one saves over one of the first choice, 0 or more; None where the first choice failed. Each was
+            measured once, so a gain of a few percent may be luck.
+        cost_s: wall seconds of the trial: starting the child process, then building, checking and timing each. What asking costs is `asked.cost_s`.
+        runs_to_pay: runs after which the gain has paid for the trial; None where nothing is gained, or where the first choice failed.
+        notes: what the reader must know of what was tried, a sentence each.
+    """
+
+    attempts: tuple[Attempt, ...]
+    chosen: Attempt
+    asked: Choice
+    gain_s: float | None
+    cost_s: float
+    runs_to_pay: int | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Attempt:
+        """The one that the models predict to be the fastest."""
+        return self.attempts[0]
+
+
+def check_tryable(kernel: str) -> None:
+    """Raise UsageError for a kernel that has no schedules to build and run: a matrix kernel's variants are libraries."""
+    if kernel not in PROBLEMS:
+        raise UsageError(
+            f"trying is for Halide's schedules ({', '.join(PROBLEMS)}), and kernel {kernel!r} has none; "
+            "a matrix kernel's libraries are timed by: workbench measure matrix"
+        )
+
+
+def try_variants(selector: Selector, inputs: Mapping[str, Number], count: int = 5, *, pin: Sequence[int] | None = None, seed: int = 0) -> Trial:
+    """Build, check and time the schedules that a selector ranks first, on this machine's CPU, and take the fastest.
+
+    They are timed by the policy of `workbench measure halide`, in a child process that is started again after a crash or a hang, and the output of every one
+    is compared with numpy's. One that fails is an attempt with its status, and is never chosen. Models of another machine's CPU are asked only where there are
+    none of this one's, and a note says so; models of a GPU never.
+
+    Args:
+        selector: of blur or fft.
+        inputs: the kernel's parameters.
+        count: how many to try; all where there are fewer.
+        pin: CPUs to run on, () for all of them. None is the last ones that this process may use, one for each thread of a schedule. Variants of more threads
+            than there are CPUs to run on are left out.
+        seed: of the image's numbers.
+
+    Raises:
+        UsageError: another kernel, a parameter or CPU that cannot be used, a count below 1, or no model of a schedule that can run here.
+        MissingPackage: Halide is not installed.
+        WorkbenchError: none of them runs here (the message says how they failed), or the child process does not start.
+    """
+    kernel = selector.kernel.name
+    check_tryable(kernel)
+    if count < 1:
+        raise UsageError(f"{count} schedules to try; 1 is the least")
+    here, notes = _here(selector, len(set(pin)) if pin else usable_cpus())
+    asked, ranking = here.select(inputs), here.ranking(inputs, count)
+    start = time.perf_counter()
+    measured = _measured([variant for variant, _ in ranking], int(inputs["n"]), kernel, pin, seed)
+    cost_s = time.perf_counter() - start
+    device = cpu().name
+    attempts = tuple(
+        Attempt(replace(variant, device=device), predicted, found.status, found.time_s, found.compile_s, found.error)
+        for (variant, predicted), found in zip(ranking, measured, strict=True)
+    )
+    timed = [(attempt.measured_s, place) for place, attempt in enumerate(attempts) if attempt.measured_s is not None]
+    if not timed:
+        failed = ", ".join(f"{number} {status}" for status, number in Counter(str(attempt.status) for attempt in attempts).most_common())
+        raise WorkbenchError(
+            f"{kernel} n={inputs['n']}: none of the {len(attempts)} schedules that are predicted to be the fastest runs here ({failed}; the first: "
+            f"{attempts[0].error}), so none is chosen; try more of them, or measure some with: workbench measure halide --kernel {kernel} --n {inputs['n']}"
+        )
+    least, place = min(timed)
+    first = attempts[0].measured_s
+    gain = None if first is None else first - least
+    return Trial(attempts, attempts[place], asked, gain, cost_s, math.ceil(cost_s / gain) if gain else None, tuple(notes))
+
+
+def _here(selector: Selector, most: int) -> tuple[Selector, list[str]]:
+    """The selector with what can run on `most` CPUs of this machine, and notes: on whose measurements it was trained, and what was left out."""
+    device = cpu().name
+    runnable = [source for source in selector.sources if source.device.kind == "cpu" and source.space == SPACE]
+    if not runnable:
+        names = ", ".join(source.data_set for source in selector.sources)
+        raise UsageError(f"none of the models is of schedules on a CPU ({names}); trying needs such a one")
+    own = [source for source in runnable if source.device.name == device]
+    notes = []
+    if not own:
+        trained = ", ".join(sorted({source.device.name for source in runnable}))
+        notes.append(
+            f"The models were trained elsewhere, on measurements of {trained}, and this machine is {device}: their order is a guess here, so try more."
+        )
+    kept = replace(selector, sources=tuple(own or runnable))
+    restricted = kept.at_most(most)
+    if gone := [source.data_set for source in kept.sources if source.data_set not in {left.data_set for left in restricted.sources}]:
+        notes.append(f"Schedules of more threads than the {most} CPU{'s' if most != 1 else ''} to run on were left out: {', '.join(gone)}.")
+    return restricted, notes
+
+
+def _measured(variants: Sequence[Variant], n: int, kernel: str, pin: Sequence[int] | None, seed: int) -> list[Measurement]:
+    """A measurement of each variant, in their order; those of one number of threads share a child process."""
+    found: dict[int, Measurement] = {}
+    best_s: float | None = None
+    for threads in dict.fromkeys(variant.threads or 1 for variant in variants):
+        places = [place for place, variant in enumerate(variants) if (variant.threads or 1) == threads]
+        cpus = last_cpus(threads) if pin is None else pin
+        with open_series(halide_workload(kernel, n, threads), seed=seed, pin=cpus, check_share=1.0) as runner:
+            runner.best_s = best_s  # what is hopeless is so beside the best of all
+            wanted = [runner.space.index(variants[place].schedule) for place in places]
+            found |= zip(places, runner.measure(wanted), strict=True)
+            best_s = runner.best_s
+    return [found[place] for place in range(len(variants))]
