@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from workbench.measure.halide import Candidate, halide_workload, open_series
 from workbench.models.base import CostModel, Problem, Recipe
 from workbench.models.compact import CompactSchedule, Options
 from workbench.reproduce.live import measure_schedules
-from workbench.reproduce.retiming import LEFT_OUT, WITHIN, bars, cases, choose, ratio, retime, time_ratios
+from workbench.reproduce.retiming import LEFT_OUT, WITHIN, bars, cases, choose, ratio, retime, time_ratios, trying_s
 from workbench.schema import Device
 
+TRIED = {"tried": "chosen"}
 FAST_FIT = {"chosen": CompactSchedule(Options(hidden=0, terms=2, restarts=2, steps=15, inputs="schedule"))}
 
 
@@ -74,8 +76,8 @@ def test_what_is_chosen_among_was_never_trained_on() -> None:
 def test_choices_and_what_they_were_chosen_from() -> None:
     data = invented()
     wanted = cases(data, splits=1)
-    picks = choose(data, FAST_FIT, wanted)
-    assert picks["choice"].tolist() == ["chosen", "chosen of 5", "best", "random"] * 4
+    picks = choose(data, FAST_FIT, wanted, tried=TRIED)
+    assert picks["choice"].tolist() == ["chosen", "tried", "best", "random"] * 4
     times = data.frame.set_index(["n", "index"])["time_s"]
     for case, (_, group) in zip(wanted, picks.groupby(np.arange(len(picks)) // 4), strict=True):
         candidates = data.frame.iloc[case.candidates]
@@ -84,7 +86,7 @@ def test_choices_and_what_they_were_chosen_from() -> None:
         assert of.loc["best", "measured_s"] == candidates["time_s"].min()
         # The law is simple enough for a short fit: what it takes for fastest is.
         assert of.loc["chosen", "measured_s"] == candidates["time_s"].min()
-        assert of.loc["chosen of 5", "measured_s"] <= of.loc["chosen", "measured_s"]
+        assert of.loc["tried", "measured_s"] <= of.loc["chosen", "measured_s"]
         if case.way == WITHIN:  # one other size does not tell how times grow with n
             assert of.loc["chosen", "predicted_s"] == pytest.approx(of.loc["chosen", "measured_s"], rel=0.2)
         assert (of["candidates"] == len(candidates)).all()
@@ -109,12 +111,43 @@ def test_every_recipe_has_a_choice_of_its_own() -> None:
 
     data = invented((64,))
     wanted = cases(data, splits=1)
-    of = choose(data, {**FAST_FIT, "worst": Slowest()}, wanted).set_index("choice")
-    assert list(of.index) == ["chosen", "worst", "chosen of 5", "best", "random"]
+    of = choose(data, {**FAST_FIT, "worst": Slowest()}, wanted, tried={**TRIED, "least bad": "worst"}).set_index("choice")
+    assert list(of.index) == ["chosen", "worst", "tried", "least bad", "best", "random"]
     times = data.frame["time_s"].to_numpy()[wanted[0].candidates]
     assert of.loc["worst", "measured_s"] == times.max()
     assert of.loc["worst", "predicted_s"] == 1 / times.max()
     assert of.loc["best", "measured_s"] == of.loc["chosen", "measured_s"] == times.min()
+    # Of the five slowest, and by that recipe's prediction.
+    assert of.loc["least bad", "measured_s"] == np.sort(times)[-5]
+    assert of.loc["least bad", "predicted_s"] == 1 / np.sort(times)[-5]
+    assert list(choose(data, FAST_FIT, wanted)["choice"]) == ["chosen", "best", "random"]
+
+
+def test_who_tries_has_one_measurement_of_each_and_never_takes_one_that_failed() -> None:
+    data = invented((64,))
+    wanted = cases(data, splits=1)
+    candidates = wanted[0].candidates
+    first = choose(data, FAST_FIT, wanted).set_index("choice").loc["chosen", "index"]
+    times = data.frame["time_s"].to_numpy()
+    # At first every schedule took 1 s and the first choice failed; one of the others that are ranked first was lucky, and so was the slowest of all.
+    (model,) = FAST_FIT["chosen"].fit([(data, wanted[0].train)], 0)
+    ranked = candidates[np.argsort(model.predict_time_s(data.frame.assign(c=data.frame["n"] ** 2).iloc[candidates]), kind="stable")]
+    assert data.frame["index"].iloc[ranked[0]] == first
+    once = np.ones(len(times))
+    once[ranked[0]], once[ranked[3]], once[ranked[-1]] = np.nan, 0.5, 0.1
+    of = choose(replace(data, frame=data.frame.assign(pass_s=[[a, b] for a, b in zip(once, times, strict=True)])), FAST_FIT, wanted, tried=TRIED)
+    of = of.set_index("choice")
+    assert of.loc["tried", "index"] == data.frame["index"].iloc[ranked[3]]
+    assert of.loc["tried", "measured_s"] == times[ranked[3]]
+    assert (of.loc["chosen", "index"], of.loc["best", "measured_s"]) == (first, times[candidates].min())
+
+
+def test_what_trying_costs_is_from_one_start_to_the_next() -> None:
+    data = invented((64, 128), 4)
+    frame = data.frame.assign(timestamp=[0.0, 2.0, 4.0, 900.0, 1000.0, 1001.0, 1002.0, 1003.0])
+    # A pause counts for nothing.
+    assert [trying_s(replace(data, frame=frame), n) for n in (64, 128)] == [10.0, 5.0]
+    assert np.isnan(trying_s(replace(data, frame=frame.iloc[:1]), 64))
 
 
 def picks_of(size: int, chosen: Sequence[int], best: Sequence[int]) -> pd.DataFrame:

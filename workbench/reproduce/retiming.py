@@ -3,6 +3,7 @@
 - within a size: some schedules of a size train, and the model chooses among the others of that size;
 - size left out: the schedules of the other sizes train, and the model chooses among all of the size that it has not seen.
 
+What is chosen is the fastest of a few that the model ranks first, each measured once, as `tune.trial` does; the first of them, taken blindly, stands beside it.
 Chosen, best, random and the autoschedulers' schedules of a size then take turns in one process, so that what else the machine does meets all of them alike.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -26,13 +28,16 @@ from workbench.models.base import CostModel, Recipe, Rows
 from workbench.models.compact import CompactModel
 from workbench.models.compiled import CompiledModel, compile_model
 
-__all__ = ["LEFT_OUT", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "time_ratios"]
+__all__ = ["LEFT_OUT", "TRIED", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "time_ratios", "trying_s"]
 
 WITHIN, LEFT_OUT = "within a size", "size left out"
 WAYS = (WITHIN, LEFT_OUT)
 
 # A time is the least of a third of the turns: as robust as the label of a series, and three of them show how far it can be trusted.
 _PARTS = 3
+
+# How many of those that a model ranks first are tried.
+TRIED = 5
 
 
 @dataclass(frozen=True)
@@ -80,39 +85,45 @@ def cases(dataset: Dataset, *, train: int = 250, splits: int = 3, seed: int = 0)
     return found
 
 
-def choose(dataset: Dataset, recipes: Mapping[str, Recipe], wanted: Sequence[Case], seed: int = 0) -> pd.DataFrame:
-    """What the models of each case choose, beside the fastest candidate by the first measurement and one drawn at random.
+def choose(
+    dataset: Dataset, recipes: Mapping[str, Recipe], wanted: Sequence[Case], seed: int = 0, *, tried: Mapping[str, str] = MappingProxyType({})
+) -> pd.DataFrame:
+    """What the models of each case choose, beside the fastest candidate by its label and one drawn at random.
 
-    "... of 5" is what trying a few gives: of the five candidates that the first recipe's model predicts to be the fastest, the one with the least first
-    measurement.
+    A choice in `tried` is what trying five gives: of the five candidates that the recipe's model predicts to be the fastest, the one that took the least time
+    when it was first measured (the first of `pass_s`; the label is the least of several passes, which who tries does not have). A candidate whose first attempt
+    failed is not chosen.
 
     Args:
         dataset: with the space's `index` of each schedule as a column.
         recipes: name of a choice -> recipe, fitted for each case by itself.
         wanted: from `cases`.
         seed: of the fits and of the random candidate.
+        tried: name of a choice that tries five -> name of its recipe.
 
     Returns:
-        A row a case and choice (the names of the recipes, "<first name> of 5", "best", "random"): way, size, split, choice, index, predicted_s (by the
-        choice's own model, else by the first), measured_s, candidates (how many), train_rows, training_s (from the training rows to the model, compiled where
-        it is a single one).
+        A row a case and choice (the names of `recipes` and `tried`, "best", "random"): way, size, split, choice, index, predicted_s (by the choice's own model,
+        else by the first), measured_s (the label), candidates (how many), train_rows, training_s (from the training rows to the model, compiled where it is a
+        single one).
     """
     full = with_complexity(dataset).frame
     measured, index = full["time_s"].to_numpy(dtype=float), full["index"].to_numpy()
+    once = np.array([passes[0] for passes in full["pass_s"]]) if "pass_s" in full else measured
+    once = np.where(np.isnan(once), np.inf, once)
     records = []
     for case in wanted:
-        rows, first = full.iloc[case.candidates], measured[case.candidates]
+        rows, labels, first = full.iloc[case.candidates], measured[case.candidates], once[case.candidates]
         fits = {name: _trained(recipe, dataset, case.train, seed) for name, recipe in recipes.items()}
         predicted = {name: model.predict_time_s(rows) for name, (model, _) in fits.items()}
         leading = next(iter(recipes))
-        foremost = np.argsort(predicted[leading], kind="stable")[:5]
+        foremost = {name: np.argsort(predicted[recipe], kind="stable")[:TRIED] for name, recipe in tried.items()}
         picked = {name: int(seconds.argmin()) for name, seconds in predicted.items()} | {
-            f"{leading} of 5": int(foremost[first[foremost].argmin()]),
-            "best": int(first.argmin()),
+            **{name: int(places[first[places].argmin()]) for name, places in foremost.items()},
+            "best": int(labels.argmin()),
             "random": int(np.random.default_rng([seed, case.size, case.split]).integers(len(case.candidates))),
         }
         for choice, place in picked.items():
-            by = choice if choice in fits else leading
+            by = choice if choice in fits else tried.get(choice, leading)
             row = case.candidates[place]
             records.append(
                 {
@@ -136,6 +147,15 @@ def _trained(recipe: Recipe, dataset: Dataset, rows: Rows, seed: int) -> tuple[C
     model = recipe.fit([(dataset, rows)], seed)[0]
     ready = compile_model(model) if isinstance(model, CompactModel) else model
     return ready, time.perf_counter() - start
+
+
+def trying_s(dataset: Dataset, n: int) -> float:
+    """Wall seconds to build, check and time five schedules of size n, NaN for a single one: five times the median from the start of one to that of the next.
+
+    `timestamp` is the start of each one's first attempt, and in a series these follow each other.
+    """
+    starts = np.sort(dataset.frame.loc[dataset.frame["n"] == n, "timestamp"].to_numpy(dtype=float))
+    return float(TRIED * np.median(np.diff(starts))) if len(starts) > 1 else float("nan")
 
 
 def retime(picks: pd.DataFrame, racer: Racer, baselines: Sequence[str] = (), repeats: int = 15) -> pd.DataFrame:
