@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli import measure_convolutions, measure_cuda, measure_halide
+from workbench.cli import measure_convolutions, measure_cuda, measure_halide, measure_tuning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(measure_halide.app)
 app.add_typer(measure_convolutions.app)
 app.add_typer(measure_cuda.app)
+app.add_typer(measure_tuning.app)
 
 
 @app.command(epilog="Example: workbench measure matrix --kernel mm --library eigen --instances 50")

@@ -102,7 +102,8 @@ def checksums(name: str) -> list[str]:
     if name in ENTRIES:
         return [file.sha256 for file in files_of(name)]
     _check_name(name)
-    return list(local.read_header(_own()[name])["sha256"].values())
+    header = local.read_header(_own()[name])
+    return [*header["sha256"].values(), *header["sessions"].values()]
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -124,7 +125,9 @@ def describe(name: str) -> dict[str, Any]:
         folder = _own()[name]
         header = local.read_header(folder)
         facts = {field: header[field] for field in ("kernel", "device", "parameters", "knobs", "licence", "notes")} | {"rows": local.count_rows(folder, header)}
-        files = [{"key": file, "bytes": (folder / file).stat().st_size, "sha256": sha256} for file, sha256 in header["sha256"].items()]
+        files = [
+            {"key": file, "bytes": (folder / file).stat().st_size, "sha256": sha256} for file, sha256 in {**header["sha256"], **header["sessions"]}.items()
+        ]
     facts |= {"device": dataclasses.asdict(facts["device"])} | {field: list(facts[field]) for field in ("parameters", "knobs", "notes")}
     return {"name": name, **facts, "files": files}
 
@@ -229,6 +232,6 @@ def _build_own(name: str, folder: Path, header: local.Header) -> Dataset:
         knobs=header["knobs"],
         licence=header["licence"],
         source=f"data/raw/{name}, measured {header['date']} by `{header['command']}`; {header['policy']}",
-        sha256=header["sha256"],
+        sha256={**header["sha256"], **header["sessions"]},
         notes=header["notes"],
     )

@@ -20,7 +20,7 @@ __all__ = ["Header", "count_rows", "folders", "read_frame", "read_header", "veri
 TEXT = ("kernel", "driver", "compiler", "policy", "command")
 NAMES = ("parameters", "knobs")
 TABLES = ("device", "versions", "sha256")
-OPTIONAL = ("licence", "notes")
+OPTIONAL = ("licence", "notes", "sessions")
 DEFAULT_LICENCE = "Apache-2.0"
 
 Header = dict[str, Any]
@@ -36,7 +36,8 @@ def read_header(folder: Path) -> Header:
 
     Returns:
         `kernel`, `driver`, `compiler`, `policy`, `command` (text), `date`, `parameters` and `knobs` (tuples of column names), `device` (a Device), `versions`,
-        `sha256` (file -> checksum; the files are read in this order), `licence`, `notes` (tuple).
+        `sha256` (file -> checksum; the files are read in this order), `licence`, `notes` (tuple), `sessions`: file -> checksum of the records of the tunings
+        that asked for the measurements; empty where no tuner had a hand in what was measured.
 
     Raises:
         DataError: names the file, the key and the value of what is wrong.
@@ -59,12 +60,14 @@ def read_header(folder: Path) -> Header:
         if not isinstance(record[key], list) or not all(isinstance(name, str) for name in record[key]):
             raise DataError(f"{path}: {key} = {record[key]!r}; it must be a list of texts")
         record[key] = tuple(record[key])
-    for key in TABLES:
+    record["sessions"] = record.get("sessions", {})
+    for key in (*TABLES, "sessions"):
         if not isinstance(record[key], dict):
             raise DataError(f"{path}: {key} = {record[key]!r}; it must be a table")
-    for name in record["sha256"]:
-        if Path(name).name != name or not name.endswith(".parquet"):
-            raise DataError(f"{path}: sha256 lists {name!r}; a file is a Parquet file beside dataset.toml")
+    for key in ("sha256", "sessions"):
+        for name in record[key]:
+            if Path(name).name != name or not name.endswith(".parquet"):
+                raise DataError(f"{path}: {key} lists {name!r}; a file is a Parquet file beside dataset.toml")
     if not record["sha256"]:
         raise DataError(f"{path}: sha256 lists no file")
     record["device"] = _device(path, record["device"])
@@ -94,7 +97,7 @@ def count_rows(folder: Path, header: Header) -> int:
 
 def verify_files(folder: Path, header: Header) -> None:
     """Check every file of a data set. Raises DataError for one that is missing or whose sha256 is not the one in dataset.toml."""
-    for name, registered in header["sha256"].items():
+    for name, registered in {**header["sha256"], **header["sessions"]}.items():
         path = folder / name
         if not path.is_file():
             raise DataError(f"{path}: dataset.toml lists the file, but it is not there")

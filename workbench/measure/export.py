@@ -24,9 +24,10 @@ from workbench.measure.drift import drift_of
 from workbench.measure.passes import Inputs, label, passes, times_of
 from workbench.measure.series import Series, series_of
 
-__all__ = ["check_name", "export", "frame_of", "write_sets"]
+__all__ = ["SESSIONS", "check_name", "export", "frame_of", "write_sets"]
 
 _ROWS = "rows.parquet"
+SESSIONS = "sessions.parquet"
 
 
 def export(store: Store, name: str, root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
@@ -57,13 +58,16 @@ def export(store: Store, name: str, root: Path, *, notes: Sequence[str] = (), re
     return write_sets({f"{name}-{series.name}": series for series in series_of(store)}, root, notes=notes, replace=replace)
 
 
-def write_sets(sets: Mapping[str, Series], root: Path, *, notes: Sequence[str] = (), replace: bool = False) -> dict[str, int]:
-    """Write series as data sets of these names; the other arguments, result and errors as of `export`."""
+def write_sets(
+    sets: Mapping[str, Series], root: Path, *, notes: Sequence[str] = (), replace: bool = False, sessions: pd.DataFrame | None = None
+) -> dict[str, int]:
+    """Write series as data sets of these names, each with the records of the tunings that asked for its measurements, if any; the other arguments, result and
+    errors as of `export`."""
     folders = {root / name: series for name, series in sets.items()}
     for folder in folders:
         if folder.exists() and not replace:
             raise UsageError(f"{folder}: is there already; use another name, or say that it may be replaced")
-    return {folder.name: _write(series, notes, folder) for folder, series in folders.items()}
+    return {folder.name: _write(series, notes, folder, sessions) for folder, series in folders.items()}
 
 
 def check_name(name: str) -> None:
@@ -72,7 +76,7 @@ def check_name(name: str) -> None:
         raise UsageError(f"a data set cannot be named {name!r}; use small letters, digits and single hyphens, such as matrix-cpu-laptop")
 
 
-def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
+def _write(series: Series, notes: Sequence[str], folder: Path, sessions: pd.DataFrame | None) -> int:
     frame, header = frame_of(series.inputs), _header(series, notes)
     for column, values in series.columns.items():
         frame[column] = values
@@ -82,7 +86,11 @@ def _write(series: Series, notes: Sequence[str], folder: Path) -> int:
             fresh = Path(scratch) / folder.name
             fresh.mkdir()
             frame.to_parquet(fresh / _ROWS, compression="zstd", index=False)
-            text = "".join(f"{key} = {_toml(value)}\n" for key, value in {**header, "sha256": {_ROWS: sha256_of(fresh / _ROWS)}}.items())
+            header |= {"sha256": {_ROWS: sha256_of(fresh / _ROWS)}}
+            if sessions is not None:
+                sessions.to_parquet(fresh / SESSIONS, compression="zstd", index=False)
+                header |= {"sessions": {SESSIONS: sha256_of(fresh / SESSIONS)}}
+            text = "".join(f"{key} = {_toml(value)}\n" for key, value in header.items())
             (fresh / "dataset.toml").write_text(text, encoding="utf-8")
             checked = read_header(fresh)  # what cannot be read again is not kept
             verify_files(fresh, checked)

@@ -27,7 +27,20 @@ from workbench.kernels.matrix import LIBRARIES
 from workbench.kernels.matrix.cuda import VARIANTS
 from workbench.reproduce.outputs import Outputs
 
-__all__ = ["SCHEDULES", "TITLES", "autoschedulers", "gpu_series", "machine", "matrix_sets", "measured_sets", "measuring_s", "parts", "schedule_sets", "title"]
+__all__ = [
+    "SCHEDULES",
+    "TITLES",
+    "autoschedulers",
+    "gpu_series",
+    "machine",
+    "matrix_sets",
+    "measured_sets",
+    "measuring_s",
+    "parts",
+    "schedule_sets",
+    "title",
+    "tuned_sets",
+]
 
 TITLES = {"mm": "MM", "mv": "MV", "mc": "MC", "mp": "MP"}
 SCHEDULES = {"blur": "Blur", "blur_gpu": "Blur", "fft": "FFT"}
@@ -109,7 +122,7 @@ def autoschedulers(data_set: str, out: Outputs) -> pd.DataFrame | None:
 
 
 def measured_sets(kernels: Collection[str], patterns: Sequence[str] = (), kind: str = "") -> list[str]:
-    """Names of the data sets under data/raw of some kernels.
+    """Names of the data sets under data/raw of some kernels, without those whose configurations tuners chose: they are no sample of a space.
 
     Args:
         kernels: names of the kernels.
@@ -120,9 +133,14 @@ def measured_sets(kernels: Collection[str], patterns: Sequence[str] = (), kind: 
     for name, folder in local.folders().items():
         header = local.read_header(folder)
         chosen = not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-        if chosen and header["kernel"] in kernels and kind in ("", header["device"].kind):
+        if chosen and not header["sessions"] and header["kernel"] in kernels and kind in ("", header["device"].kind):
             found.append(name)
     return found
+
+
+def tuned_sets() -> list[str]:
+    """Names of the data sets under data/raw whose configurations tuners chose."""
+    return [name for name, folder in local.folders().items() if local.read_header(folder)["sessions"]]
 
 
 def measuring_s(dataset: Dataset, rows: int) -> float:

@@ -34,6 +34,7 @@ from workbench.tune.search import Candidates
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from workbench.models.surrogate import Surrogate
     from workbench.schema import Measurement
 
 __all__ = ["Work", "live", "recorded", "tables"]
@@ -65,7 +66,15 @@ class Work:
     ranking_only: bool = False
 
     def run(
-        self, framework: Framework, budget: Budget, *, batch: int = 16, seed: int = 0, threads: int = 1, on_round: Callable[[Result], None] | None = None
+        self,
+        framework: Framework,
+        budget: Budget,
+        *,
+        batch: int = 16,
+        seed: int = 0,
+        threads: int = 1,
+        on_round: Callable[[Result], None] | None = None,
+        learnt: tuple[Surrogate, float] | None = None,
     ) -> Result:
         """Tune it.
 
@@ -76,16 +85,18 @@ class Work:
             seed: of the cost model and of everything that is drawn.
             threads: of measured programs, for the record.
             on_round: called after each round with how it stands.
+            learnt: its cost model with this seed, fitted to the history before, and the seconds that took; None fits it now.
 
         Raises:
             UsageError: the framework needs a history and there is none, or its cost model cannot look at the task.
             DataError: its cost model cannot learn from the history.
             WorkbenchError: measuring does not work; what was measured before is in the store and was given to `on_round`.
         """
-        learnt = self.history if framework.transfers else ()
-        began = time.perf_counter()
-        fitted = framework.fit([table for _, table in learnt], seed)
-        fit_s = time.perf_counter() - began
+        known = self.history if framework.transfers else ()
+        if learnt is None:
+            began = time.perf_counter()
+            learnt = framework.fit([table for _, table in known], seed), time.perf_counter() - began
+        fitted, fit_s = learnt
 
         def result(outcome: Outcome) -> Result:
             return Result.of(
@@ -94,7 +105,7 @@ class Work:
                 task=self.name,
                 source=self.source,
                 framework=framework.name,
-                history=tuple(name for name, _ in learnt),
+                history=tuple(name for name, _ in known),
                 settings={"seed": seed, "batch": batch, "threads": threads, **vars(budget)},
                 ranking_only=self.ranking_only,
                 table_best=None if self.table is None else self.table.best,
