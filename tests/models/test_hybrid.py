@@ -164,3 +164,72 @@ def test_hybrid_turns_to_twins_where_there_are_any(fitted: Hybrid) -> None:
     assert isinstance(Hybrid().fit([device("a", 2, 1)]).adapt(target.task), TwinProcess)
     with pytest.raises(DataError, match="nothing to weigh"):
         TwinProcess(target.task, [])
+
+
+def test_without_processes_the_bases_are_scaled_to_the_trials(fitted: Hybrid) -> None:
+    target = layer(128, 56, 64, rows=200, seed=5)
+    alone = replace(fitted, processes=(), residual=False).adapt(target.task)
+    before = alone.predict(target.indices)
+    assert fitted.bases is not None
+    said = fitted.bases.predict(fitted.bases.history.standardised(target.task, target.vectors))
+    np.testing.assert_allclose(before.mean, said.mean(axis=1), rtol=1e-6)
+    assert np.isnan(before.std).all()
+    slow = np.flatnonzero((target.label > 0) & (target.label < 0.5))[:24]
+    alone.update(told(target, slow))
+    after = alone.predict(target.indices).mean
+    # Labels over a poor best so far are larger than those over the best, all by one factor.
+    assert after[0] / before.mean[0] > 1.2
+    np.testing.assert_allclose(after / before.mean, after[0] / before.mean[0], rtol=1e-6)
+    assert np.isfinite(alone.opinions(target.indices).rankings).all()
+    trees = replace(fitted, processes=()).adapt(target.task)
+    trees.update(told(target, np.arange(60)))
+    scaled = replace(fitted, processes=(), residual=False).adapt(target.task)
+    scaled.update(told(target, np.arange(60)))
+    rest = slice(60, None)
+    processes = [replace(fitted, residual=residual).adapt(target.task) for residual in (True, False)]
+    for model in processes:
+        model.update(told(target, np.arange(60)))
+    assert (processes[0].predict(target.indices[rest]).mean != processes[1].predict(target.indices[rest]).mean).any()
+    errors = [np.mean((model.predict(target.indices[rest]).mean - target.label[rest]) ** 2) for model in (trees, scaled)]
+    assert errors[0] < errors[1]
+    with pytest.raises(UsageError, match="-1 Gaussian processes"):
+        Hybrid(ensemble=-1)
+
+
+def failing(ci: int, seed: int) -> MeasuredTask:
+    """A layer on which more than 64 threads fail, which are fast elsewhere."""
+    table = layer(ci, 28, 64, seed=seed, rows=200, likes=9)
+    knobs = table.task.space.decode(table.indices)
+    threads = np.prod([knobs[f"tile_{axis}"][:, 2] for axis in "fyx"], axis=0)
+    return measured(table.task, table.indices, np.where(threads <= 64, table.throughput, 0.0))
+
+
+def test_a_base_for_feasibility_tells_what_fails() -> None:
+    tasks = [failing(ci, seed) for seed, ci in enumerate((32, 64, 128, 256))]
+    plain, whole = fit_bases(history_of(tasks[:3])), Hybrid(feasibility=True, ensemble=1).fit(tasks[:3])
+    assert len(whole.processes) == 1
+    both = whole.bases
+    assert both is not None
+    inputs = both.history.standardised(tasks[3].task, tasks[3].vectors)
+    said = both.predict(inputs)
+    np.testing.assert_array_equal(said[:, :2], plain.predict(inputs))
+    np.testing.assert_array_equal(both.throughput(said), plain.predict(inputs).mean(axis=1))
+    assert all(crossed.shape == (200, 3) for crossed in both.crossed)
+    runs = tasks[3].valid
+    assert said[runs, 2].min() >= 0
+    assert said[:, 2].max() <= 1
+    assert said[runs, 2].mean() > 0.7 > 0.3 > said[~runs, 2].mean()
+    model = whole.adapt(tasks[3].task)
+    model.update(told(tasks[3], np.arange(16)))
+    assert spearman(tasks[3].label, model.predict(tasks[3].indices).mean) > 0.5
+
+
+def test_trees_that_learn_order_speak_on_the_scale_of_throughput(history: list[MeasuredTask]) -> None:
+    bases = fit_bases(history_of(history), objective="rank")
+    target = layer(128, 56, 64, rows=200, seed=5)
+    said = bases.predict(bases.history.standardised(target.task, target.vectors))
+    assert spearman(target.label, said[:, 0]) > 0.3
+    for crossed, label in zip(bases.crossed, bases.history.labels, strict=True):
+        assert np.mean((crossed[:, 0] - label) ** 2) < np.mean(label**2)
+    seen = bases.predict(bases.history.inputs[0])[:, 0]
+    assert abs(seen.mean() - bases.history.labels[0].mean()) < 0.15

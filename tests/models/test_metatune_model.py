@@ -183,6 +183,24 @@ def test_what_cannot_be_learnt_from(history: list[MeasuredTask], target: Measure
         MetaTune(rows=0)
 
 
+def test_learned_step_sizes_are_those_of_the_adaptation(history: list[MeasuredTask], target: MeasuredTask, tmp_path: Path) -> None:
+    learning = replace(QUICK, inner=Inner(learned_rates=True), outer=30).fit(history)
+    assert learning.learned is not None
+    assert any((times != 1).any() for times in learning.learned.values())
+    learning.save(tmp_path / "model")
+    same, unlearnt = MetaTune.load(tmp_path / "model"), replace(learning, learned=None)
+    ones = replace(learning, learned={name: torch.ones_like(times) for name, times in learning.learned.items()})
+    said = []
+    for model in (learning, same, unlearnt, ones):
+        adapted = model.adapt(target.task)
+        adapted.update(trials(target, 32))
+        said.append(adapted.predict(target.indices).mean)
+    np.testing.assert_array_equal(said[0], said[1])
+    np.testing.assert_array_equal(said[2], said[3])
+    assert (said[0] != said[2]).any()
+    assert QUICK.fit(history).learned is None
+
+
 def test_files(fitted: MetaTune, target: MeasuredTask, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     fitted.save(path)

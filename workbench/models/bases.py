@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,11 +23,15 @@ from torch.nn.functional import silu
 from workbench.errors import DataError
 from workbench.features.tasks import MeasuredTask, TuningTask, aligned
 
-__all__ = ["Bases", "History", "fit_bases", "history_of"]
+__all__ = ["Bases", "History", "Objective", "fit_bases", "history_of"]
 
 _Floats = NDArray[np.float32]
+Objective = Literal["regression", "rank"]
 
 _TREES: dict[str, Any] = {"n_estimators": 300, "max_depth": 6, "learning_rate": 0.06, "subsample": 0.7, "colsample_bytree": 0.5, "min_child_weight": 5}
+# A few pairs a row at each round.
+_PAIRS: dict[str, Any] = {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4}
+_OF_THROUGHPUT = 2  # the bases that say it: trees and networks
 _HIDDEN = (96, 64)
 _ENSEMBLES, _NETWORKS = 3, 2  # that are averaged
 _STEPS = 600
@@ -85,37 +89,82 @@ class Bases:
 
     history: History
     crossed: tuple[_Floats, ...]
-    _trees: tuple[xgb.Booster, ...]
+    _trees: tuple[_Trees, ...]
     _networks: _Networks
+    _feasible: tuple[_Trees, ...] = ()
 
     def predict(self, inputs: _Floats) -> _Floats:
-        """Relative throughput of standardised columns [n, columns], by each base [n, bases]."""
-        by_trees = np.mean([trees.inplace_predict(inputs) for trees in self._trees], axis=0)
-        return np.stack([by_trees, self._networks.predict(inputs).mean(axis=0)], axis=1).astype(np.float32)
+        """What each base says of standardised columns [n, columns]: relative throughput, twice, and the probability that they run, if asked for [n, bases]."""
+        said = [_mean(self._trees, inputs), self._networks.predict(inputs).mean(axis=0)]
+        if self._feasible:
+            said.append(_mean(self._feasible, inputs))
+        return np.stack(said, axis=1).astype(np.float32)
+
+    @staticmethod
+    def throughput(said: _Floats) -> _Floats:
+        """Relative throughput by all bases of it together [n], of what each of all bases says [n, bases]."""
+        mean: _Floats = said[:, :_OF_THROUGHPUT].mean(axis=1)
+        return mean
 
 
-def fit_bases(history: History, seed: int = 0) -> Bases:
-    """Bases of all tasks, and of all but each of some folds of tasks for the cross-fitted predictions."""
+def fit_bases(history: History, seed: int = 0, objective: Objective = "regression", feasibility: bool = False) -> Bases:
+    """Bases of all tasks, and of all but each of some folds of tasks for the cross-fitted predictions.
+
+    Args:
+        history: of the tasks.
+        seed: of all that is drawn.
+        objective: of the trees: "regression" of relative throughput, or "rank", the pairwise order within each task, brought to the scale of throughput by one
+            line for all tasks.
+        feasibility: whether trees for the probability that a configuration runs are a third base.
+    """
     tasks = len(history.inputs)
     folds = [fold for fold in np.array_split(np.random.default_rng(seed).permutation(tasks), min(_FOLDS, tasks)) if len(fold)]
     kept = [np.setdiff1d(np.arange(tasks), fold) for fold in folds] + [np.arange(tasks)]
-    trees = [_fit_trees(history, chosen, seed) for chosen in kept]
+    trees = [_fit_trees(history, chosen, seed, objective) for chosen in kept]
+    feasible = [_fit_trees(history, chosen, seed, "feasibility") if feasibility else () for chosen in kept]
     members = [chosen for chosen in kept for _ in range(_NETWORKS)]
     networks = _fit_networks(history, members, seed)
-    crossed: list[_Floats] = [np.empty((0, 2), dtype=np.float32)] * tasks
+    crossed: list[_Floats] = [np.empty((0, _OF_THROUGHPUT), dtype=np.float32)] * tasks
     for number, fold in enumerate(folds):
         those = networks.members(range(number * _NETWORKS, (number + 1) * _NETWORKS))
         for task in fold:
-            crossed[task] = Bases(history, (), trees[number], those).predict(history.inputs[task])
+            crossed[task] = Bases(history, (), trees[number], those, feasible[number]).predict(history.inputs[task])
     last = networks.members(range(len(folds) * _NETWORKS, len(members)))
-    return Bases(history, tuple(crossed), trees[-1], last)
+    return Bases(history, tuple(crossed), trees[-1], last, feasible[-1])
 
 
-def _fit_trees(history: History, chosen: NDArray[np.int64], seed: int) -> tuple[xgb.Booster, ...]:
+@dataclass(frozen=True, eq=False)
+class _Trees:
+    # Boosted trees, and a line that their margin is brought to the scale of the labels by.
+    booster: xgb.Booster
+    slope: float = 1.0
+    start: float = 0.0
+
+
+def _mean(ensemble: Sequence[_Trees], inputs: _Floats) -> _Floats:
+    # [n]
+    said: _Floats = np.mean([trees.slope * trees.booster.inplace_predict(inputs) + trees.start for trees in ensemble], axis=0)
+    return said
+
+
+def _fit_trees(history: History, chosen: NDArray[np.int64], seed: int, objective: Objective | Literal["feasibility"]) -> tuple[_Trees, ...]:
     inputs = np.concatenate([history.inputs[task] for task in chosen])
     labels = np.concatenate([history.labels[task] for task in chosen])
-    seeds = range(seed * _ENSEMBLES, (seed + 1) * _ENSEMBLES)
-    return tuple(xgb.XGBRegressor(**_TREES, random_state=each, n_jobs=1).fit(inputs, labels).get_booster() for each in seeds)
+    found = []
+    for each in range(seed * _ENSEMBLES, (seed + 1) * _ENSEMBLES):
+        settings = {**_TREES, "random_state": each, "n_jobs": 1}
+        if objective == "rank":
+            # Pairs are drawn within a task, since only there do labels compare.
+            tasks = np.repeat(np.arange(len(chosen)), [len(history.labels[task]) for task in chosen])
+            booster = xgb.XGBRanker(**settings, **_PAIRS).fit(inputs, labels, qid=tasks).get_booster()
+            slope, start = np.polyfit(booster.inplace_predict(inputs), labels, 1)
+            found.append(_Trees(booster, float(slope), float(start)))
+        elif objective == "feasibility":
+            # A failure is 0, and nothing else is.
+            found.append(_Trees(xgb.XGBRegressor(**settings, objective="reg:logistic").fit(inputs, (labels > 0).astype(np.float32)).get_booster()))
+        else:
+            found.append(_Trees(xgb.XGBRegressor(**settings).fit(inputs, labels).get_booster()))
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ out of the training tasks.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -34,6 +34,7 @@ __all__ = ["MetaTune"]
 
 _Floats = NDArray[np.float32]
 _SCHEMA = 1
+_LEARNED = "learned step sizes of "  # in a file, before the name of a parameter
 _KEPT = 1 << 16  # embeddings of a task's configurations that are kept
 
 
@@ -50,8 +51,10 @@ class MetaTune(Surrogate):
         epochs: of supervised pre-training.
         outer: steps of meta-training, of 32 few-shot tasks each.
         inner: how a few-shot task is adapted to.
-        steps, rate, optimiser: of the adaptation to what was measured; all trials so far are learnt from anew, in so many steps.
+        steps, rate, optimiser: of the adaptation to what was measured; all trials so far are learnt from anew, in so many steps. Where `inner` learns step
+            sizes, each number's rate is as many times `rate` as meta-training made of the inner rate.
         model: the network, once fitted.
+        learned: step sizes over the inner rate, once fitted where `inner` learns them [1, ...] by parameter of the head.
     """
 
     template: bool = True
@@ -65,6 +68,7 @@ class MetaTune(Surrogate):
     rate: float = 3e-4
     optimiser: Literal["sgd", "adam"] = "adam"
     model: GraphModel | None = field(default=None, repr=False, compare=False)
+    learned: Mapping[str, Tensor] | None = field(default=None, repr=False, compare=False)
     name = "metatune"
 
     def __post_init__(self) -> None:
@@ -96,12 +100,15 @@ class MetaTune(Surrogate):
             model = GraphModel(GraphEmbedding(len(COLUMNS), self.embedding, self.template, there.mean(0), there.std(0)))
         pretrain(model, Pool.of([[*pair] for pair in zip(graphs, labels, strict=True)]), epochs=self.epochs, seed=seed)
         model.requires_grad_(False)
+        learned = None
         if self.outer:
             embedded = Pool.of([[model.embedding(torch.from_numpy(given)).numpy(), label] for given, label in zip(graphs, labels, strict=True)])
             learner = MetaLearner(Heads.of([model.head]), self.inner, seeds=(seed,))
             learner.train(embedded, self._shots(len(tasks)), self.outer)
             model.head.load_state_dict(learner.heads.network().state_dict())
-        return replace(self, model=model)
+            if self.inner.learned_rates:
+                learned = {name: rate.detach() / self.inner.rate for name, rate in learner.rates.items()}
+        return replace(self, model=model, learned=learned)
 
     def _shots(self, tasks: int) -> FewShot:
         if self.protocol == "clean":
@@ -124,7 +131,8 @@ class MetaTune(Surrogate):
         from safetensors.torch import save_file
 
         tensors = {name: tensor.contiguous() for name, tensor in self._fitted().state_dict().items()}
-        settings = {name: value for name, value in asdict(replace(self, model=None)).items() if name != "model"}
+        tensors |= {f"{_LEARNED}{name}": tensor.contiguous() for name, tensor in (self.learned or {}).items()}
+        settings = {name: value for name, value in asdict(replace(self, model=None, learned=None)).items() if name not in ("model", "learned")}
         try:
             save_file(tensors, path, {"schema": str(_SCHEMA), "model": self.name, "settings": json.dumps(settings)})
         except (OSError, SafetensorError) as error:
@@ -149,6 +157,7 @@ class MetaTune(Surrogate):
             settings = json.loads(about["settings"])
             found = cls(**{**settings, "inner": Inner(**settings["inner"])})
             model = GraphModel(GraphEmbedding(len(COLUMNS), found.embedding, found.template)).requires_grad_(False).eval()
+            learned = {name.removeprefix(_LEARNED): tensors.pop(name) for name in list(tensors) if name.startswith(_LEARNED)}
             model.load_state_dict(tensors)
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file; MetaTune.save writes one") from None
@@ -156,7 +165,7 @@ class MetaTune(Surrogate):
             if isinstance(error, DataError):
                 raise
             raise DataError(f"{path}: no saved {cls.name}: {error}") from error
-        return replace(found, model=model)
+        return replace(found, model=model, learned=learned or None)
 
 
 class _Tuned(Adapted):
@@ -164,6 +173,8 @@ class _Tuned(Adapted):
         self._recipe, self._embedder = recipe, Embedder(model.embedding, task.supergraphs)
         self._initial = self._heads = Heads.of([model.head])
         self._rates = step_sizes(self._initial, recipe.rate, last_layer=recipe.inner.last_layer)
+        if recipe.learned:
+            self._rates = {name: recipe.rate * times for name, times in recipe.learned.items()}
         # The embedding is frozen, so each configuration has one for good.
         self._place: dict[int, int] = {}
         self._embeddings = np.empty((_KEPT, recipe.embedding), dtype=np.float32)
