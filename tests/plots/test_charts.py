@@ -93,6 +93,10 @@ def test_inference_bars_and_forest_and_audit_chart_show_their_numbers():
     forest = plots.forest(pd.DataFrame({"label": ["first", "second"], "value": [1.0, 2], "low": [0.5, 1], "high": [2.0, 3]}), "ratio", line=1.0)
     assert [t.get_text() for t in forest.axes[0].get_yticklabels()] == ["first", "second"]
     assert forest.axes[0].get_yticks()[0] > forest.axes[0].get_yticks()[1]
+    rows = pd.DataFrame({"panel": ["a", "b", "a"], "label": ["1", "2", "3"], "value": [1.0, 2, 3], "low": [0.0, 1, 2], "high": [2.0, 3, 4]})
+    both = plots.forest(rows, "ratio", line=1.0).axes
+    assert [(axis.get_title("left"), [t.get_text() for t in axis.get_yticklabels()]) for axis in both] == [("a", ["1", "3"]), ("b", ["2"])]
+    assert [axis.get_xlabel() for axis in both] == ["", "ratio"]
     chart = plots.audit_chart(
         pd.DataFrame({"data_set": ["good", "bad"], "signal_r2": [0.9, -0.5], "order_beyond_r2": [0.0, 0.4], "passed": [True, False]}), 0.26
     )

@@ -90,7 +90,7 @@ def test_smoke(checkout: Path) -> None:
 
 
 # What times the machine needs no files of others: `test_smoke` runs it.
-OF_METATUNE = ("metatune-model-error", "metatune-output-performance", "metatune-cross-platform")
+OF_METATUNE = ("metatune-model-error", "metatune-output-performance", "metatune-cross-platform", "metatune-ablation")
 OF_PAPER = ("nnc-mape", "nnc-unconstrained", "nnc-variant-selection", "nnc-compact", *OF_METATUNE)
 
 

@@ -254,19 +254,26 @@ def forest(frame: pd.DataFrame, xlabel: str, line: float | None = None) -> Figur
     """A point and an interval a row, for ablations and comparisons.
 
     Args:
-        frame: columns label, value, low, high; drawn top to bottom.
+        frame: columns label, value, low, high; drawn top to bottom. With a column panel, rows of one panel stand together under its name.
         line: a vertical line, such as no difference.
     """
-    figure, axis = plt.subplots(figsize=(6.4, 0.34 * len(frame) + 1.0))
-    y = np.arange(len(frame))[::-1]
-    axis.hlines(y, frame["low"], frame["high"], color=PALETTE[0], linewidth=1.4)
-    axis.scatter(frame["value"], y, color=PALETTE[0], s=26, zorder=3)
-    if line is not None:
-        axis.axvline(line, color="0.3", linewidth=0.8, linestyle="--")
-    axis.set_yticks(y, list(frame["label"]))
-    axis.set_xlabel(xlabel)
-    axis.grid(axis="x", color="0.9", linewidth=0.6)
-    axis.grid(visible=False, axis="y")
+    panels = [(str(title), part) for title, part in frame.groupby("panel", sort=False)] if "panel" in frame else [("", frame)]
+    height = 0.34 * len(frame) + 1.0 + 0.4 * (len(panels) - 1)
+    ratios = {"height_ratios": [len(part) for _, part in panels]}
+    figure, axes = plt.subplots(len(panels), 1, figsize=(6.4, height), squeeze=False, sharex=True, gridspec_kw=ratios)
+    for axis, (title, part) in zip(axes[:, 0], panels, strict=True):
+        y = np.arange(len(part))[::-1]
+        axis.hlines(y, part["low"], part["high"], color=PALETTE[0], linewidth=1.4)
+        axis.scatter(part["value"], y, color=PALETTE[0], s=26, zorder=3)
+        if line is not None:
+            axis.axvline(line, color="0.3", linewidth=0.8, linestyle="--")
+        axis.set_yticks(y, list(part["label"]))
+        if title:
+            axis.set_title(title, loc="left")
+            axis.set_ylim(-0.6, len(part) - 0.4)
+        axis.grid(axis="x", color="0.9", linewidth=0.6)
+        axis.grid(visible=False, axis="y")
+    axes[-1, 0].set_xlabel(xlabel)
     figure.tight_layout()
     return figure
 

@@ -27,7 +27,7 @@ from workbench.reproduce.tuning.experiments import Experiment, Split
 from workbench.reproduce.tuning.sessions import SAMPLES, Session, Settings, run_session
 from workbench.tune.frameworks import Framework
 
-__all__ = ["Cell", "run_experiment"]
+__all__ = ["Cell", "Lookup", "run_experiment"]
 
 _VERSION = 1
 # What can change a session's numbers. What only draws, judges or reports cannot.

@@ -15,7 +15,7 @@ from workbench.measure.host import cpu_identity
 from workbench.paths import project_root
 from workbench.reproduce.outputs import Outputs
 from workbench.reproduce.tuning.contenders import contender, contenders
-from workbench.reproduce.tuning.engine import Cell, run_experiment
+from workbench.reproduce.tuning.engine import Cell, Lookup, run_experiment
 from workbench.reproduce.tuning.experiments import EXPERIMENTS, Experiment
 from workbench.reproduce.tuning.measures import AREA_TRIALS, accuracies, failures, measures, of_tasks
 from workbench.reproduce.tuning.sessions import SAMPLES
@@ -115,7 +115,7 @@ def timed_cache() -> Path:
     return project_root() / "runs" / "cache" / f"tuning-timed-{cpu}"
 
 
-def run_studies(names: Sequence[str], how: Plan, which: str, out: Outputs, cache: Path | None = None) -> dict[str, Study]:
+def run_studies(names: Sequence[str], how: Plan, which: str, out: Outputs, cache: Path | None = None, lookup: Lookup = contender) -> dict[str, Study]:
     """Sessions of several experiments by name.
 
     Args:
@@ -124,7 +124,7 @@ def run_studies(names: Sequence[str], how: Plan, which: str, out: Outputs, cache
         which: "report", "development" or "all" tasks. An experiment without any of them takes part with none; in a plan of few tasks it takes others instead,
             since such a plan only shows that everything runs.
         out: records data sets, what is missing, and seeds.
-        cache: see `run_experiment`.
+        cache, lookup: see `run_experiment`.
     """
     found = {}
     out.seeds(how.seeds)
@@ -141,6 +141,8 @@ def run_studies(names: Sequence[str], how: Plan, which: str, out: Outputs, cache
         if how.tasks is not None:
             tasks = (tasks or of_tasks(experiment, "all"))[: how.tasks]
         frameworks = [one for one in how.frameworks if one != "averages" or experiment.exhaustive]
-        cells = run_experiment(experiment, frameworks, how.seeds, tasks=tasks, trials=how.trials, samples=how.samples, workers=how.workers, cache=cache)
+        cells = run_experiment(
+            experiment, frameworks, how.seeds, tasks=tasks, trials=how.trials, samples=how.samples, workers=how.workers, cache=cache, lookup=lookup
+        )
         found[name] = Study(experiment, tuple(cells), measures(experiment, cells), accuracies(experiment, cells), failures(cells))
     return found
