@@ -67,7 +67,7 @@ def test_an_unseen_layer_is_ranked_before_and_better_after_its_trials(fitted: Hy
     assert after.std.mean() < before.std.mean()
     assert (after.std > 0).all()
     opinions = model.opinions(target.indices[rest])
-    assert opinions.shares == (3, 1)
+    assert opinions.shares == (1, 1)
     assert (opinions.rankings[0] > after.mean).all()
 
 

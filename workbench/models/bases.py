@@ -1,4 +1,5 @@
-"""Base predictors of relative throughput, learnt from other tasks: boosted trees and small networks on knob and hardware columns.
+"""Base predictors learnt from other tasks, on knob and hardware columns: relative throughput by boosted trees and by small networks, and whether a
+configuration runs at all by trees.
 
 The sizes of a workload are no inputs: from a dozen layers a model learns them by heart, and ranks a layer that it has not seen worse than without them.
 

@@ -1,4 +1,4 @@
-"""The workbench's own cost model: what other tasks teach as cross-fitted bases, a Gaussian process with a learnt prior on top, and trees for what is left.
+"""The workbench's own cost model, the average of two: a Gaussian process with a learnt prior on cross-fitted bases, and transferred trees, slightly corrected.
 
 A task whose workload and space were measured on other devices is handled by its twins (`models.twins`) instead: there each configuration itself was measured.
 """
@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import xgboost as xgb
 from numpy.typing import ArrayLike, NDArray
 
 from workbench.errors import UsageError
 from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.models.bases import Bases, Objective, fit_bases, history_of
-from workbench.models.boosting import XgbXfer
+from workbench.models.boosting import XgbXfer, XgbXferShrunk
 from workbench.models.metagp import MetaProcess, Posterior, fit_process, with_bases
 from workbench.models.surrogate import Adapted, Estimate, Opinions, Surrogate, Trials
 from workbench.models.twins import TwinProcess, twins_of
@@ -26,21 +25,9 @@ __all__ = ["Hybrid"]
 _Floats = NDArray[np.float32]
 
 _MOST_TIMES = 20.0  # the best so far, that the best of a task may be
-# Trees for what the bases leave, small so that few trials cannot mislead them, and how their share grows with the trials: 0.6 n / (n + 64).
-_RESIDUAL: dict[str, Any] = {
-    "n_estimators": 60,
-    "max_depth": 2,
-    "learning_rate": 0.1,
-    "min_child_weight": 8,
-    "reg_lambda": 20,
-    "subsample": 0.7,
-    "colsample_bytree": 0.5,
-    "n_jobs": 1,
-}
-_SHARE, _HALFWAY = 0.6, 64
-# What a search tries: three times what may be fast by the process (so many standard deviations above its mean), then once what AutoTVM's transfer ranks first,
-# which follows the trials faster. On the development layers yolo1 to yolo4 each of both found fast configurations earlier than the mean alone did.
-_OPTIMISM, _SHARES = 1.5, (3, 1)
+# What a search tries by turns: what may be fast (so many standard deviations of the process above the mean), and what AutoTVM's transfer ranks first, which
+# follows the trials faster. On the development layers yolo1 to yolo4 both together found fast configurations earlier than the mean alone did.
+_OPTIMISM, _SHARES = 1.5, (1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +36,20 @@ class Hybrid(Surrogate):
 
     Args:
         ensemble: Gaussian processes that are averaged; 0 leaves the mean of the bases, scaled to the trials, in their place.
-        residual: whether trees learn from the trials what the bases leave.
+        corrected: whether the mean is averaged with that of `XgbXferShrunk`.
         objective, feasibility: see `fit_bases`.
-        history, bases, processes, transfer: what was learnt, once fitted.
+        history, bases, processes, shrunk, transfer: what was learnt, once fitted.
     """
 
     name = "workbench"
     ensemble: int = 2
-    residual: bool = True
+    corrected: bool = True
     objective: Objective = "regression"
-    feasibility: bool = False
+    feasibility: bool = True
     history: tuple[MeasuredTask, ...] = ()
     bases: Bases | None = None
     processes: tuple[MetaProcess, ...] = ()
+    shrunk: XgbXferShrunk | None = None
     transfer: XgbXfer | None = None
 
     def __post_init__(self) -> None:
@@ -71,10 +59,11 @@ class Hybrid(Surrogate):
     def fit(self, tasks: Sequence[MeasuredTask], seed: int = 0) -> Hybrid:
         """See `Surrogate`. Bases and processes are fitted where there are several workloads to learn from."""
         if len({task.task.workload for task in tasks}) < 2:
-            return replace(self, history=tuple(tasks), bases=None, processes=(), transfer=None)
+            return replace(self, history=tuple(tasks), bases=None, processes=(), shrunk=None, transfer=None)
         bases = fit_bases(history_of(tasks), seed, self.objective, self.feasibility)
         processes = tuple(fit_process(bases, seed + number) for number in range(self.ensemble))
-        return replace(self, history=tuple(tasks), bases=bases, processes=processes, transfer=XgbXfer(features="vectors").fit(tasks, seed))
+        shrunk = XgbXferShrunk().fit(tasks, seed) if self.corrected else None
+        return replace(self, history=tuple(tasks), bases=bases, processes=processes, shrunk=shrunk, transfer=XgbXfer(features="vectors").fit(tasks, seed))
 
     def adapt(self, task: TuningTask, seed: int = 0) -> Adapted:
         """See `Surrogate`."""
@@ -83,7 +72,8 @@ class Hybrid(Surrogate):
         if self.bases is None or self.transfer is None:
             raise UsageError(f"{task.name}: the cost model has learnt from {len(self.history)} tasks, none of its workload; fit it to several workloads")
         posterior = Posterior(self.processes) if self.processes else _Scaled()
-        return _OnTask(task, self.bases, posterior, self.residual, self.transfer.adapt(task, seed), seed)
+        shrunk = None if self.shrunk is None else self.shrunk.adapt(task, seed)
+        return _OnTask(task, self.bases, posterior, shrunk, self.transfer.adapt(task, seed))
 
 
 class _Scaled:
@@ -102,37 +92,28 @@ class _Scaled:
 
 
 class _OnTask(Adapted):
-    def __init__(self, task: TuningTask, bases: Bases, posterior: Posterior | _Scaled, residual: bool, other: Adapted, seed: int) -> None:
-        self._task, self._bases, self._posterior, self._residual, self._other, self._seed = task, bases, posterior, residual, other, seed
-        self._trees: xgb.Booster | None = None
-        self._trials = 0
+    def __init__(self, task: TuningTask, bases: Bases, posterior: Posterior | _Scaled, shrunk: Adapted | None, transfer: Adapted) -> None:
+        self._task, self._bases, self._posterior, self._shrunk, self._transfer = task, bases, posterior, shrunk, transfer
         self._known: NDArray[Any] = np.empty(0, dtype=task.space.dtype)
         self._inputs: _Floats = np.empty((0, len(bases.history.columns)), dtype=np.float32)
         self._said: _Floats = np.empty((0, bases.crossed[0].shape[1]), dtype=np.float32)
 
     def update(self, trials: Trials) -> None:
-        self._other.update(trials)
-        self._trials = len(trials)
-        if not len(trials):
-            return
-        inputs, said = self._at(trials.indices)
-        self._posterior.condition(with_bases(inputs, said), said, trials.label)
-        if self._residual:
-            left = trials.label / self._posterior.scale - self._bases.throughput(said)
-            self._trees = xgb.XGBRegressor(**_RESIDUAL, random_state=self._seed).fit(inputs, left).get_booster()
+        self._transfer.update(trials)
+        if self._shrunk is not None:
+            self._shrunk.update(trials)
+        if len(trials):
+            inputs, said = self._at(trials.indices)
+            self._posterior.condition(with_bases(inputs, said), said, trials.label)
 
     def predict(self, indices: ArrayLike) -> Estimate:
         inputs, said = self._at(indices)
-        mean, std = self._posterior.predict(with_bases(inputs, said), said)
-        if self._trees is not None:
-            share = _SHARE * self._trials / (self._trials + _HALFWAY)
-            mean = (1 - share) * mean + share * (self._bases.throughput(said) + self._trees.inplace_predict(inputs))
-        scale = self._posterior.scale
-        return Estimate(scale * mean.astype(np.float64), scale * std.astype(np.float64))
+        mean, std = (self._posterior.scale * part.astype(np.float64) for part in self._posterior.predict(with_bases(inputs, said), said))
+        return Estimate(mean if self._shrunk is None else (mean + self._shrunk.predict(indices).mean) / 2, std)
 
     def opinions(self, indices: ArrayLike) -> Opinions:
         own = self.predict(indices)
-        return Opinions(np.stack([own.mean + _OPTIMISM * np.nan_to_num(own.std), self._other.predict(indices).mean]), _SHARES)
+        return Opinions(np.stack([own.mean + _OPTIMISM * np.nan_to_num(own.std), self._transfer.predict(indices).mean]), _SHARES)
 
     def _at(self, indices: ArrayLike) -> tuple[_Floats, _Floats]:
         # Columns and bases of each configuration are found once.
