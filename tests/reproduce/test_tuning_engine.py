@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from small_tuning import hills, small
 
+import workbench
 from workbench.errors import UsageError
+from workbench.reproduce.tuning import engine
 from workbench.reproduce.tuning.engine import Cell, run_experiment
 from workbench.reproduce.tuning.sessions import held_out
 
@@ -164,3 +166,11 @@ def test_processes_give_what_one_gives(tmp_path: Path, fits: Path) -> None:
     assert start(tmp_path, workers=2).wait(120) == 0
     assert len(fits.read_text().splitlines()) == 8
     assert without_times(run(tmp_path / "cache", ("averages",))) == without_times(run(tmp_path / "alone", ("averages",)))
+
+
+def test_sessions_are_kept_while_only_what_they_do_not_need_changes() -> None:
+    root = Path(workbench.__file__).parent
+    needed = {path.relative_to(root).as_posix() for path in engine._code(root)}
+    # Imported at the top, within a function, and by name.
+    assert {"tune/loop.py", "models/hybrid.py", "data/flextensor.py", "kernels/networks.toml"} <= needed
+    assert not {"tune/selector.py", "models/compact.py", "reproduce/tuning/rows.py", "measure/replay.py"} & needed

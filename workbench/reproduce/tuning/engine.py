@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
 import functools
@@ -30,9 +31,10 @@ from workbench.tune.frameworks import Framework
 __all__ = ["Cell", "Lookup", "run_experiment"]
 
 _VERSION = 1
-# What can change a session's numbers. What only draws, judges or reports cannot.
-_CODE = ("features", "kernels", "data", "models", "meta", "tune", "metrics", "knobs.py", "space.py", "loopnest.py", "schema.py")
-_CODE_HERE = ("engine.py", "sessions.py", "pools.py", "experiments.py", "contenders.py")
+# What can change a session's numbers: these modules of this package and what they import, as far as it is of the kinds below, and importers and kernels, which
+# are imported by name. What draws, judges or reports cannot, nor can a model or search that no session needs; who learns from whom is in a session's record.
+_CODE, _BY_NAME = ("sessions", "pools", "contenders"), ("data", "kernels")
+_KINDS = ("features", "kernels", "data", "models", "meta", "tune", "metrics", "knobs", "space", "loopnest", "schema")
 
 Lookup = Callable[[str], Framework]
 
@@ -292,11 +294,36 @@ def _made(source: Callable[[], Experiment]) -> Experiment:
 
 @functools.cache
 def _code_digest() -> str:
-    package = Path(workbench.__file__).parent
-    files = [path for path in sorted(package.rglob("*")) if path.suffix in (".py", ".toml") and path.relative_to(package).parts[0] in _CODE]
-    files += [Path(__file__).with_name(name) for name in _CODE_HERE]
+    root = Path(workbench.__file__).parent
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(package).as_posix()}\0".encode())
+    for path in _code(root):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def _code(root: Path) -> list[Path]:
+    left = [Path(__file__).with_name(f"{name}.py") for name in _CODE] + [path for folder in _BY_NAME for path in root.joinpath(folder).glob("*.py")]
+    found: set[Path] = set()
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += [other for other in _imported(path, root.parent) if other.relative_to(root).with_suffix("").parts[0] in _KINDS]
+    return sorted(found | {table for path in found for table in path.parent.glob("*.toml")})
+
+
+def _imported(path: Path, root: Path) -> Iterator[Path]:
+    # Files of this project that a module imports, at its top or within a function.
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == workbench.__name__ and len(parts) > 1:
+                place = root.joinpath(*parts)
+                yield from (found for found in (place.with_suffix(".py"), place / "__init__.py") if found.is_file())

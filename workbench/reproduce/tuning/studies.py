@@ -80,7 +80,7 @@ class Study:
 
 
 def plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), workers: int = 0) -> Plan:
-    """What a profile runs: "smoke" two frameworks on two tasks an experiment, "standard" every framework on two, once, "paper" on all tasks with five seeds.
+    """What a profile runs: "smoke" two frameworks on two tasks an experiment, "standard" every framework on two, once, "paper" on all tasks with three seeds.
 
     Args:
         profile: name.
@@ -95,7 +95,7 @@ def plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), workers: i
     known = {
         "smoke": Plan(tuple(name for name in ("random", "xgb") if name in every), (seed,), 2, 48, SAMPLES[:2], 1),
         "standard": Plan(every, (seed,), 2, AREA_TRIALS, SAMPLES, 2),
-        "paper": Plan(every, tuple(range(seed, seed + 5)), None, None, SAMPLES, 2),
+        "paper": Plan(every, tuple(range(seed, seed + 3)), None, None, SAMPLES, 2),
     }
     if profile not in known:
         raise UsageError(f"no profile {profile!r}; use one of {', '.join(known)}")
