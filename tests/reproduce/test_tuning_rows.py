@@ -70,6 +70,17 @@ def test_gains_are_over_the_rival_and_what_did_not_run_is_said(tmp_path: Path) -
     assert claims - {"metatune.figure05"} == {claim for claim, _ in made}
 
 
+def test_searches_are_not_compared_where_all_rank_one_pool(tmp_path: Path) -> None:
+    ranked = study({**ENDS, "meta-RL": (0.9, 0.1)})
+    ranked = replace(ranked, experiment=replace(ranked.experiment, exhaustive=False))
+    out = Outputs(tmp_path, task="metatune-output-performance")
+    rows.performance_rows(out, rows.views({"hills": ranked}, ["hills"]))
+    made = {claim: row.reason for (claim, _), row in rows_of(out).items()}
+    for claim in ("over_rl", "meta_bo_over_rl", "meta_rl_over_rl", "meta_rl_over_t"):
+        assert made[f"metatune.claim.{claim}"] == "ranking only: no search goes its way here, and RL ranks as xgb does"
+    assert not made["metatune.claim.over_xgb"]
+
+
 def test_all_meta_models_together_are_their_geometric_mean(tmp_path: Path) -> None:
     ends = {name: (value, 0.1) for name, value in {"meta-BO": 0.8, "meta-BO-T": 0.8, "meta-RL": 0.9, "meta-RL-T": 0.9, "xgb-Xfer": 0.75}.items()}
     out = Outputs(tmp_path, task="metatune-output-performance")

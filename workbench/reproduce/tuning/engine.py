@@ -108,10 +108,12 @@ def run_experiment(
         Cells by framework, task and seed, in the orders given.
 
     Raises:
-        UsageError: no such task or framework, or an experiment without data.
+        UsageError: no such task or framework, or an experiment without data, or one whose sessions were recorded.
     """
     if experiment.reason:
         raise UsageError(f"experiment {experiment.name}: {experiment.reason}")
+    if experiment.recorded:
+        raise UsageError(f"experiment {experiment.name}: its sessions were recorded, and only what they asked for is known: take them as they are")
     splits = {split.target.name: split for split in experiment.splits}
     chosen = list(splits) if tasks is None else list(tasks)
     for name in chosen:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from workbench.data import local
 from workbench.data.datasets import load_dataset
 from workbench.errors import MissingData
 from workbench.kernels.networks import network, networks
+from workbench.reproduce import own
 from workbench.reproduce.convolutions import name_of
+from workbench.reproduce.tuning.live_sets import load_live, session_of
 from workbench.reproduce.tuning.pools import Pool, layers, one_device, yolo_layers
+from workbench.reproduce.tuning.sessions import Session
 
 __all__ = [
     "EXPERIMENTS",
@@ -21,6 +26,7 @@ __all__ = [
     "cpu_to_titanxp",
     "resnet_cpu",
     "resnet_gpu",
+    "resnet_live",
     "titanxp_families",
     "titanxp_layers",
     "titanxp_to_cpu",
@@ -54,9 +60,12 @@ class Experiment:
         title: in print.
         source: makes it again.
         splits: none where data are missing; `reason` then says which.
-        exhaustive: every configuration was measured, so that a search may go where it likes. Else all rank one pool, and a curve ends at half of it.
+        exhaustive: every configuration was measured, or each that was proposed, so that a search may go where it likes. Else all rank one pool, and a curve
+            ends at half of it.
         batch, trials: of a session.
         note: what a reader must know beside every number.
+        missing: data set -> why it is out of reach.
+        recorded: sessions (framework, task, seed) that were run when the proposals were measured; where there are any, no others are run.
     """
 
     name: str
@@ -69,6 +78,7 @@ class Experiment:
     trials: int = 200
     note: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
+    recorded: Mapping[tuple[str, str, int], Session] = field(default_factory=dict)
 
     def budget(self, pool: Pool) -> int:
         """Trials of a session on a pool."""
@@ -103,6 +113,37 @@ def resnet_gpu() -> Experiment:
     return _own("gpu", resnet_gpu)
 
 
+def resnet_live() -> Experiment:
+    """Layers of ResNet-18 tuned live on a CPU after the training kernels: every proposal was measured. Of several recordings the one with most sessions."""
+    name, title = f"{_NETWORK}-live", "ResNet-18 on a CPU, live: every proposal measured"
+    found = [one for one in map(load_live, own.tuned_sets()) if one.network == _NETWORK and one.complete_seeds]
+    if not found:
+        reason = "not measured yet: workbench measure tuning --pin last, then workbench measure export-tuning --name MACHINE"
+        return Experiment(name, title, resnet_live, reason=reason)
+    live = max(found, key=lambda one: len(one.sessions))
+    counts = {name_of(layer.workload): layer.count for layer in network(_NETWORK)}
+    known = [pool for data_set in live.data if data_set in local.folders() for pool in layers(load_dataset(data_set))]
+    spreads = {pool.data_set: pool.spread for pool in known}  # each proposal was measured once, on the machine and in the way of those learnt from
+    spread = np.concatenate([np.empty(0), *spreads.values()])
+    tuned = [replace(pool, spread=spread) for pool in layers(live.dataset, counts) if pool.name in set(live.sessions["task"])]
+    # Learnt once for all layers, and again by a run that went on with the rest of them.
+    fit_s = live.sessions.groupby(["framework", "seed"])["fit_s"].transform("median")
+    sessions = {
+        (str(row["framework"]), str(row["task"]), int(row["seed"])): session_of(row, live.tables[str(row["task"])])
+        for row in live.sessions.assign(fit_s=fit_s).to_dict("records")
+        if row["seed"] in live.complete_seeds
+    }
+    note = (
+        f"live: every proposal was measured, seeds {', '.join(map(str, live.complete_seeds))}; labels are over the best that any session has measured "
+        f"of the layer, {sum(map(len, live.tables.values())):,} configurations in all"
+    )
+    first = live.sessions.iloc[0]
+    splits = tuple(Split(target, tuple(known)) for target in tuned)
+    title = f"ResNet-18 on one thread of {live.dataset.device.model.split(',')[0]}, live"
+    batch, trials = int(first["batch"]), int(first["trials"])
+    return Experiment(name, title, resnet_live, splits, exhaustive=True, batch=batch, trials=trials, note=note, recorded=sessions)
+
+
 def convolution_eight() -> Experiment:
     """Kernel Tuner's convolution with eight knobs, each GPU after the two others."""
     return _gpus("convolution-8-knobs", "Convolution, 8 knobs, one GPU left out", convolution_eight, _EIGHT)
@@ -128,6 +169,7 @@ EXPERIMENTS: Mapping[str, Callable[[], Experiment]] = {
     "titanxp-families": titanxp_families,
     "resnet-18-cpu": resnet_cpu,
     "resnet-18-gpu": resnet_gpu,
+    "resnet-18-live": resnet_live,
     "convolution-8-knobs": convolution_eight,
     "convolution-10-knobs": convolution_ten,
     "cpu-to-titanxp": cpu_to_titanxp,

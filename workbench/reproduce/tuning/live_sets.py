@@ -176,13 +176,14 @@ def replay(live: Live, frameworks: Sequence[str] = (), seeds: Sequence[int] = ()
         raise UsageError(f"{live.dataset.name}: no such session; it has {known}")
     first = chosen.iloc[0]
     learnt = learnt_from(Comparison(str(first["network"]), tuple(int(layer) for layer in dict.fromkeys(chosen["layer"])), tuple(live.data)))
-    fitted: tuple[tuple[str, int], tuple[Surrogate, float]] | None = None
+    fitted: dict[tuple[str, int], tuple[Surrogate, float]] = {}
     for row in chosen.sort_values(["seed", "framework", "layer"]).to_dict("records"):
         began, one, seed = time.perf_counter(), lookup(str(row["framework"])), int(row["seed"])
+        fitted = {known: model for known, model in fitted.items() if known[1] == seed}  # those of a seed are done
         key = (repr(one.surrogate()) if one.transfers else one.name, seed)
-        if fitted is None or fitted[0] != key:
-            fitted = key, (one.fit([table for _, table in learnt] if one.transfers else [], seed), 0.0)
-        fault = _differs(live, row, one, fitted[1], learnt)
+        if key not in fitted:
+            fitted[key] = one.fit([table for _, table in learnt] if one.transfers else [], seed), 0.0
+        fault = _differs(live, row, one, fitted[key], learnt)
         yield Replayed(str(row["task"]), one.name, seed, fault, time.perf_counter() - began)
 
 

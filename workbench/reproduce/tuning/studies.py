@@ -122,7 +122,7 @@ def run_studies(names: Sequence[str], how: Plan, which: str, out: Outputs, cache
         names: of the experiments.
         how: how much.
         which: "report", "development" or "all" tasks. An experiment without any of them takes part with none; in a plan of few tasks it takes others instead,
-            since such a plan only shows that everything runs.
+            since such a plan only shows that everything runs. One that was recorded takes part with all tasks and seeds that it has.
         out: records data sets, what is missing, and seeds.
         cache, lookup: see `run_experiment`.
     """
@@ -138,6 +138,15 @@ def run_studies(names: Sequence[str], how: Plan, which: str, out: Outputs, cache
         for data_set in experiment.data_sets:
             out.uses(load_dataset(data_set))
         tasks = of_tasks(experiment, which)
+        if experiment.recorded:  # run long ago, so that a plan has nothing to save
+            cells = [
+                Cell(name, framework, task, seed, False, experiment.trials, session)
+                for framework in how.frameworks
+                for (tuner, task, seed), session in experiment.recorded.items()
+                if tuner == framework and task in tasks
+            ]
+            found[name] = Study(experiment, tuple(cells), measures(experiment, cells), accuracies(experiment, cells), failures(cells))
+            continue
         if how.tasks is not None:
             tasks = (tasks or of_tasks(experiment, "all"))[: how.tasks]
         frameworks = [one for one in how.frameworks if one != "averages" or experiment.exhaustive]
