@@ -96,6 +96,9 @@ def test_a_session_that_goes_another_way_is_told(at: Path) -> None:
     assert faults == ["trial 1 is another one", "the cost model says something else of the same trials"]
     other = sessions.assign(seed=sessions["seed"] + 5)
     assert all("was not measured" in one.fault for one in replay(replace(recorded, sessions=other), ["random"]))
+    older = sessions.assign(code="another")
+    (fault,) = [one.fault for one in replay(replace(recorded, sessions=older), ["xgb-Xfer-shrunk"], [0]) if "trial 1" in one.fault]
+    assert fault == "trial 1 is another one (spaces, features, models or searches are not of the code that ran it)"
     with pytest.raises(UsageError, match=r"no such session; it has random, xgb-Xfer-shrunk with seeds 0, 1"):
         list(replay(recorded, ["xgb"]))
 

@@ -18,7 +18,7 @@ from workbench.errors import UsageError
 from workbench.kernels.networks import network, training_kernels
 from workbench.reproduce.tuning import live
 from workbench.reproduce.tuning.live import Comparison, Report
-from workbench.tune.results import load_result
+from workbench.tune.results import load_result, save_result
 
 SESSIONS = len(COMPARISON.layers) * len(COMPARISON.frameworks) * len(COMPARISON.seeds)
 
@@ -90,6 +90,18 @@ def test_what_is_there_is_not_run_again_and_a_damaged_session_gives_the_same_wit
     again = run(folder)
     assert {report.path for report in again} == {damaged, lost}
     assert [report.measured for report in again] == [0, 0]
+    assert sessions(folder) == before
+
+
+def test_sessions_of_other_code_are_kept_unless_they_are_to_be_renewed(whole: tuple[Path, list[Report]]) -> None:
+    folder, reports = whole
+    before, path = sessions(folder), reports[1].path
+    save_result(replace(load_result(path), code="another"), path)
+    assert live.run(COMPARISON, folder, Invented, processor="I 1") == 1
+    assert load_result(path).code == "another"
+    again: list[Report] = []
+    assert live.run(COMPARISON, folder, Invented, processor="I 1", renew=True, on_session=again.append) == 0
+    assert [report.path for report in again] == [path]
     assert sessions(folder) == before
 
 

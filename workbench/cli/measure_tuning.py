@@ -38,6 +38,7 @@ def tuning(
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that a measured program may use.")] = 1,
     pin: Annotated[list[str] | None, typer.Option("--pin", metavar="CPU|last", help="Time on this CPU only; build and search on the others, if any.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Run sessions of earlier code again; what they ask for as before is not measured again.")] = False,
     output: Annotated[Path | None, typer.Option("--output", help="Folder of store and sessions (default: runs/measure/tuning-NETWORK of the project).")] = None,
 ) -> None:
     """Compare frameworks live: each tunes each layer with each seed, every proposal is measured, and nothing is measured twice.
@@ -89,10 +90,12 @@ def tuning(
             bar.update()
 
         try:
-            live.run(how, folder, runner, processor=processor(), pin=cpus, on_session=told, on_measurement=measured)
+            other = live.run(how, folder, runner, processor=processor(), pin=cpus, on_session=told, on_measurement=measured, renew=renew)
         except KeyboardInterrupt:
             bar.write("stopped; the same command goes on from here")
             raise typer.Exit(130) from None
+    if other:
+        print(f"{other} sessions are of earlier code, and may not replay; --renew runs them again")
     print(f"all sessions are in {folder / 'sessions'}")
 
 

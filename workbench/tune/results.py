@@ -45,6 +45,7 @@ class Result:
         outcome: trials, rounds and what ended it; `why` is "" in a file of a tuning that still goes on, or was killed.
         best: knobs of the fastest, none where nothing ran.
         created: when the file was written.
+        code: of `workbench.tune.code`, "" where it is not known.
     """
 
     task: str
@@ -63,6 +64,7 @@ class Result:
     outcome: Outcome
     best: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     created: str = ""
+    code: str = ""
 
     @classmethod
     def of(cls, tuned: TuningTask, outcome: Outcome, **plain: Any) -> Result:
@@ -157,6 +159,7 @@ def load_result(path: Path | str) -> Result:
         fit_s=fields.number("fit_s"),
         outcome=outcome,
         best=best,
+        code=fields.text("code") if "code" in fields.record else "",
     )
     fields.done("a tuning")
     return result

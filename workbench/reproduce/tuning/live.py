@@ -32,6 +32,7 @@ from workbench.models.surrogate import Surrogate
 from workbench.reproduce import own
 from workbench.reproduce.tuning.work import Work, tables
 from workbench.schema import Device, Measurement
+from workbench.tune.code import code_digest
 from workbench.tune.frameworks import FRAMEWORKS, Framework, framework
 from workbench.tune.loop import Budget
 from workbench.tune.results import Result, load_result, save_result
@@ -187,7 +188,8 @@ def run(
     on_session: Callable[[Report], None] | None = None,
     on_measurement: Callable[[Measurement], None] | None = None,
     lookup: Callable[[str], Framework] = framework,
-) -> None:
+    renew: bool = False,
+) -> int:
     """Run the sessions that the folder does not have: all of the first seed, then all of the second, so that a run cut short compares everyone with everyone.
 
     A cost model is fitted once for a seed, and tunes all layers with each search that frameworks combine it with.
@@ -201,6 +203,10 @@ def run(
         on_session: called with each session once its file is written.
         on_measurement: called with each new measurement once it is on the disk.
         lookup: framework of a name.
+        renew: whether sessions of other code than this are run again, since they may not come out the same; the store answers what they ask for as before.
+
+    Returns:
+        How many sessions of other code were kept.
 
     Raises:
         UsageError: the folder's sessions were made otherwise, or another process is at them and has no CPUs of its own to search on.
@@ -224,7 +230,7 @@ def run(
             )
         _claim(comparison, folder)
         jobs = _jobs(comparison, lookup)
-        state = _State(comparison, folder, learnt, processor, others, everywhere, open_runner, on_session, on_measurement, lookup)
+        state = _State(comparison, folder, learnt, processor, others, everywhere, open_runner, on_session, on_measurement, lookup, renew)
         try:
             for patient in (False, True):  # what another process has at hand comes last: by then it is likely done
                 left = []
@@ -238,6 +244,8 @@ def run(
         finally:
             if others:
                 os.sched_setaffinity(0, everywhere)
+        kept = [state.result(number, name, seed) for seed in comparison.seeds for name in comparison.frameworks for number in comparison.layers]
+        return sum(one is not None and one.code != code_digest() for one in kept)
 
 
 @dataclass(frozen=True)
@@ -271,12 +279,13 @@ class _State:
     on_session: Callable[[Report], None] | None
     on_measurement: Callable[[Measurement], None] | None
     lookup: Callable[[str], Framework]
+    renew: bool
     measured: int = 0
 
     def work_off(self, job: _Job) -> None:
         fitted: tuple[Surrogate, float] | None = None
         for number in self.comparison.layers:
-            missing = [name for name in job.frameworks if self._result(number, name, job.seed) is None]
+            missing = [name for name in job.frameworks if self._wanted(number, name, job.seed)]
             if not missing:
                 continue
             if fitted is None:
@@ -315,7 +324,11 @@ class _State:
                 os.sched_setaffinity(0, self.others)
             yield runner
 
-    def _result(self, number: int, name: str, seed: int) -> Result | None:
+    def _wanted(self, number: int, name: str, seed: int) -> bool:
+        found = self.result(number, name, seed)
+        return found is None or (self.renew and found.code != code_digest())
+
+    def result(self, number: int, name: str, seed: int) -> Result | None:
         path = session_path(self.folder, f"{self.comparison.network} {number}", name, seed)
         if not path.exists():
             return None

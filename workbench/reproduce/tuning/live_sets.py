@@ -25,6 +25,7 @@ from workbench.reproduce.convolutions import name_of
 from workbench.reproduce.tuning.live import PHASES, STORE, Comparison, learnt_from, plan_of, results_of, tuned_device, tuned_task
 from workbench.reproduce.tuning.sessions import Session
 from workbench.reproduce.tuning.work import Work
+from workbench.tune.code import code_digest
 from workbench.tune.frameworks import Framework, framework
 from workbench.tune.loop import Budget
 from workbench.tune.results import Result
@@ -48,7 +49,7 @@ class Live:
     Attributes:
         dataset: the measurements.
         tables: of each layer, by its name such as "resnet-18 2".
-        sessions: a row a session: framework, network, layer, task, seed, trials, batch, threads, history, data, fit_s, why, created, index,
+        sessions: a row a session: framework, network, layer, task, seed, trials, batch, threads, history, data, fit_s, why, created, code, index,
             predicted, round, search_s, model_s, build_s, run_s.
     """
 
@@ -184,6 +185,8 @@ def replay(live: Live, frameworks: Sequence[str] = (), seeds: Sequence[int] = ()
         if key not in fitted:
             fitted[key] = one.fit([table for _, table in learnt] if one.transfers else [], seed), 0.0
         fault = _differs(live, row, one, fitted[key], learnt)
+        if fault and row["code"] != code_digest():
+            fault += " (spaces, features, models or searches are not of the code that ran it)"
         yield Replayed(str(row["task"]), one.name, seed, fault, time.perf_counter() - began)
 
 
@@ -240,6 +243,7 @@ def _row(plan: Mapping[str, Any], result: Result) -> dict[str, Any]:
         "fit_s": result.fit_s,
         "why": outcome.why,
         "created": result.created,
+        "code": result.code,
         "index": outcome.trials.indices,
         "predicted": outcome.predicted,
         "round": outcome.round,

@@ -26,6 +26,7 @@ from workbench.reproduce import own
 from workbench.reproduce.convolutions import name_of
 from workbench.reproduce.tuning.pools import yolo_layers
 from workbench.space import Space
+from workbench.tune.code import code_digest
 from workbench.tune.frameworks import Framework
 from workbench.tune.loop import Budget, Outcome, tune
 from workbench.tune.results import Result
@@ -110,6 +111,7 @@ class Work:
                 ranking_only=self.ranking_only,
                 table_best=None if self.table is None else self.table.best,
                 fit_s=fit_s,
+                code=code_digest(),
             )
 
         candidates = Candidates(self.space, None if self.table is None else self.table.indices)  # a tuning takes out what it has tried
