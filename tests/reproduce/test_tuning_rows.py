@@ -164,6 +164,7 @@ def test_marks_are_where_the_rival_s_line_is_reached() -> None:
 def test_plans() -> None:
     smoke = studies.plan("smoke", seed=3)
     assert (smoke.frameworks, smoke.seeds, smoke.workers) == (("random", "xgb"), (3,), 1)
+    assert studies.plan("paper", 3, seeds=2).seeds == (3, 4)
     paper = studies.plan("paper", frameworks=["XGB", "averages"], workers=4)
     assert (paper.frameworks, len(paper.seeds), paper.workers) == (("xgb", "averages"), 3, 4)
     assert studies.timed_plan("paper").samples == ()

@@ -79,7 +79,7 @@ class Study:
         return list(dict.fromkeys(split.target.device for split in self.experiment.splits if split.target.name in tuned))
 
 
-def plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), workers: int = 0) -> Plan:
+def plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), workers: int = 0, seeds: int = 0) -> Plan:
     """What a profile runs: "smoke" two frameworks on two tasks an experiment, "standard" every framework on two, once, "paper" on all tasks with three seeds.
 
     Args:
@@ -87,6 +87,7 @@ def plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), workers: i
         seed: the first of the seeds.
         frameworks: names; none are the profile's.
         workers: processes; 0 is the profile's.
+        seeds: how many; 0 is the profile's.
 
     Raises:
         UsageError: an unknown profile or framework.
@@ -100,7 +101,8 @@ def plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), workers: i
     if profile not in known:
         raise UsageError(f"no profile {profile!r}; use one of {', '.join(known)}")
     chosen, named = known[profile], tuple(contender(name).name for name in frameworks)
-    return replace(chosen, frameworks=named or chosen.frameworks, workers=workers or chosen.workers)
+    many = tuple(range(seed, seed + seeds)) or chosen.seeds
+    return replace(chosen, frameworks=named or chosen.frameworks, seeds=many, workers=workers or chosen.workers)
 
 
 def timed_plan(profile: str, seed: int = 0, frameworks: Sequence[str] = ()) -> Plan:
