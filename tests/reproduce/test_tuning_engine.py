@@ -17,6 +17,7 @@ from workbench.errors import UsageError
 from workbench.reproduce.tuning import engine
 from workbench.reproduce.tuning.engine import Cell, run_experiment
 from workbench.reproduce.tuning.sessions import held_out
+from workbench.tune.code import modules
 
 HERE = Path(__file__).parent
 
@@ -170,7 +171,7 @@ def test_processes_give_what_one_gives(tmp_path: Path, fits: Path) -> None:
 
 def test_sessions_are_kept_while_only_what_they_do_not_need_changes() -> None:
     root = Path(workbench.__file__).parent
-    needed = {path.relative_to(root).as_posix() for path in engine._code(root)}
+    needed = {path.relative_to(root).as_posix() for path in modules(*engine._CODE)}
     # Imported at the top, within a function, and by name.
     assert {"tune/loop.py", "models/hybrid.py", "data/flextensor.py", "kernels/networks.toml"} <= needed
     assert not {"tune/selector.py", "models/compact.py", "reproduce/tuning/rows.py", "measure/replay.py"} & needed

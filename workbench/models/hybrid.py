@@ -26,7 +26,7 @@ _Floats = NDArray[np.float32]
 
 _MOST_TIMES = 20.0  # the best so far, that the best of a task may be
 # What a search tries by turns: what may be fast (so many standard deviations of the process above the mean), and what AutoTVM's transfer ranks first, which
-# follows the trials faster. On the development layers yolo1 to yolo4 both together found fast configurations earlier than the mean alone did.
+# follows the trials faster. On the development layers yolo1 and yolo2 equal turns found fast configurations earlier than three to one did.
 _OPTIMISM, _SHARES = 1.5, (1, 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import fcntl
 import functools
@@ -26,15 +25,17 @@ from workbench.reproduce.outputs import write_json
 from workbench.reproduce.tuning.contenders import contender
 from workbench.reproduce.tuning.experiments import Experiment, Split
 from workbench.reproduce.tuning.sessions import SAMPLES, Session, Settings, run_session
+from workbench.tune.code import code_digest
 from workbench.tune.frameworks import Framework
 
 __all__ = ["Cell", "Lookup", "run_experiment"]
 
 _VERSION = 1
-# What can change a session's numbers: these modules of this package and what they import, as far as it is of the kinds below, and importers and kernels, which
-# are imported by name. What draws, judges or reports cannot, nor can a model or search that no session needs; who learns from whom is in a session's record.
-_CODE, _BY_NAME = ("sessions", "pools", "contenders"), ("data", "kernels")
-_KINDS = ("features", "kernels", "data", "models", "meta", "tune", "metrics", "knobs", "space", "loopnest", "schema")
+# What can change a session's numbers beside what proposes: these, and importers, which are imported by name. Who learns from whom is in a session's record.
+_CODE = (
+    *(Path(__file__).with_name(f"{name}.py") for name in ("sessions", "pools", "contenders")),
+    *sorted(Path(workbench.__file__).parent.joinpath("data").glob("*.py")),
+)
 
 Lookup = Callable[[str], Framework]
 
@@ -266,7 +267,7 @@ def _path(folder: Path, experiment: Experiment, framework: str, split: Split, se
     target = split.target
     record = {
         "version": _VERSION,
-        "code": _code_digest(),
+        "code": code_digest(*_CODE),
         "framework": framework,
         "task": target.name,
         "seed": seed,
@@ -292,40 +293,3 @@ def _read(path: Path) -> Session | None:
 @functools.cache
 def _made(source: Callable[[], Experiment]) -> Experiment:
     return source()
-
-
-@functools.cache
-def _code_digest() -> str:
-    root = Path(workbench.__file__).parent
-    digest = hashlib.sha256()
-    for path in _code(root):
-        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
-def _code(root: Path) -> list[Path]:
-    left = [Path(__file__).with_name(f"{name}.py") for name in _CODE] + [path for folder in _BY_NAME for path in root.joinpath(folder).glob("*.py")]
-    found: set[Path] = set()
-    while left:
-        path = left.pop()
-        if path not in found:
-            found.add(path)
-            left += [other for other in _imported(path, root.parent) if other.relative_to(root).with_suffix("").parts[0] in _KINDS]
-    return sorted(found | {table for path in found for table in path.parent.glob("*.toml")})
-
-
-def _imported(path: Path, root: Path) -> Iterator[Path]:
-    # Files of this project that a module imports, at its top or within a function.
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == workbench.__name__ and len(parts) > 1:
-                place = root.joinpath(*parts)
-                yield from (found for found in (place.with_suffix(".py"), place / "__init__.py") if found.is_file())
