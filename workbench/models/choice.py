@@ -16,6 +16,7 @@ import pandas as pd
 from workbench.data.datasets import Dataset
 from workbench.models.base import CostModel, Floats, Problem, Recipe, Rows, targets
 from workbench.models.compact import CompactSchedule
+from workbench.models.medians import MedianLaw, medians
 
 __all__ = ["ChoiceModel", "ScheduleChoice"]
 
@@ -29,28 +30,24 @@ class ChoiceModel(CostModel):
     Attributes:
         name: of the recipe.
         members: models of relative time.
-        parameters: columns of the workload.
-        centre: mean logarithm of each.
-        law: logarithm of the median at the centre, then the exponent of each parameter.
+        law: of the median schedule.
         noise: deviation of log time that the members estimate, on average.
     """
 
     name: str
     members: tuple[CostModel, ...]
-    parameters: tuple[str, ...]
-    centre: Floats
-    law: Floats
+    law: MedianLaw
     noise: float
 
     @property
     def n_parameters(self) -> int:
         """Weights of all members and numbers of the law."""
-        return sum(member.n_parameters for member in self.members) + len(self.law)
+        return sum(member.n_parameters for member in self.members) + len(self.law.law)
 
     def predict_time_s(self, frame: pd.DataFrame) -> Floats:
         """Seconds [n]; for a size that was not measured they follow the power law, and the order of its schedules is what to rely on."""
         relative = np.mean([np.log(member.predict_time_s(frame)) for member in self.members], axis=0)
-        return np.asarray(np.exp(relative + _design(frame, self.parameters, self.centre) @ self.law), dtype=np.float64)
+        return np.asarray(np.exp(relative + self.law.log_seconds(frame)), dtype=np.float64)
 
 
 class ScheduleChoice(Recipe):
@@ -66,26 +63,10 @@ class ScheduleChoice(Recipe):
         return [self._model(dataset, rows, members) for (dataset, rows), *members in zip(problems, *fits, strict=True)]
 
     def _model(self, dataset: Dataset, rows: Rows, members: Sequence[CostModel]) -> CostModel:
-        frame = dataset.frame.iloc[rows]
-        centre: Floats = np.log(frame[list(dataset.parameters)].to_numpy(dtype=float)).mean(axis=0)
-        # With one size the centred columns are zero, and the least norm makes their exponents zero too.
-        law = np.asarray(np.linalg.lstsq(_design(frame, dataset.parameters, centre), np.log(_medians(dataset, rows)), rcond=None)[0], dtype=np.float64)
-        return ChoiceModel(self.name, tuple(members), dataset.parameters, centre, law, float(np.mean([member.noise for member in members])))
-
-
-def _design(frame: pd.DataFrame, parameters: Sequence[str], centre: Floats) -> Floats:
-    """Ones and centred logarithms of the parameters [rows, 1 + parameters]."""
-    return np.column_stack([np.ones(len(frame)), np.log(frame[list(parameters)].to_numpy(dtype=float)) - centre])
-
-
-def _medians(dataset: Dataset, rows: Rows) -> Floats:
-    """Seconds that the median schedule of each row's workload takes, among `rows`."""
-    time = pd.Series(targets(dataset, rows))
-    sizes = [dataset.frame[name].to_numpy()[rows] for name in dataset.parameters]
-    return time.groupby(sizes).transform("median").to_numpy(dtype=float)
+        return ChoiceModel(self.name, tuple(members), MedianLaw.fit(dataset, rows), float(np.mean([member.noise for member in members])))
 
 
 def _relative(dataset: Dataset, rows: Rows) -> Problem:
     """The problem of times relative to the median of their workload, which is then no input."""
     frame = dataset.frame.iloc[rows].reset_index(drop=True)
-    return replace(dataset, frame=frame.assign(time_s=targets(dataset, rows) / _medians(dataset, rows)), parameters=()), np.arange(len(rows))
+    return replace(dataset, frame=frame.assign(time_s=targets(dataset, rows) / medians(dataset, rows)), parameters=()), np.arange(len(rows))

@@ -3,8 +3,8 @@
 - within a size: some schedules of a size train, and the model chooses among the others of that size;
 - size left out: the schedules of the other sizes train, and the model chooses among all of the size that it has not seen.
 
-What is chosen is the fastest of a few that the model ranks first, each measured once, as `tune.trial` does; the first of them, taken blindly, stands beside it.
-Chosen, best, random and the autoschedulers' schedules of a size then take turns in one process, so that what else the machine does meets all of them alike.
+What is chosen is the fastest of a few that are tried one after another, each measured once, as `tune.trial` does; the model's first choice, taken blindly,
+stands beside it. Chosen, best, random and the autoschedulers' schedules of a size then take turns in one process, so that what else the machine does meets all of them alike.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from workbench.metrics.checks import Floats
 from workbench.models.base import CostModel, Recipe, Rows
 from workbench.models.compact import CompactModel
 from workbench.models.compiled import CompiledModel, compile_model
+from workbench.models.process import ScheduleProcess, fit_process
+from workbench.tune.tries import Group, Tries
 
 __all__ = ["LEFT_OUT", "TRIED", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "time_ratios", "trying_s"]
 
@@ -36,7 +38,7 @@ WAYS = (WITHIN, LEFT_OUT)
 # A time is the least of a third of the turns: as robust as the label of a series, and three of them show how far it can be trusted.
 _PARTS = 3
 
-# How many of those that a model ranks first are tried.
+# How many are tried.
 TRIED = 5
 
 
@@ -90,9 +92,9 @@ def choose(
 ) -> pd.DataFrame:
     """What the models of each case choose, beside the fastest candidate by its label and one drawn at random.
 
-    A choice in `tried` is what trying five gives: of the five candidates that the recipe's model predicts to be the fastest, the one that took the least time
-    when it was first measured (the first of `pass_s`; the label is the least of several passes, which who tries does not have). A candidate whose first attempt
-    failed is not chosen.
+    A choice in `tried` is what trying five gives: of five candidates that `tune.tries` chooses one after another, the first being the recipe's choice, the one
+    that took the least time when it was first measured (the first of `pass_s`; the label is the least of several passes, which who tries does not have). A
+    candidate whose first attempt failed is not chosen.
 
     Args:
         dataset: with the space's `index` of each schedule as a column.
@@ -116,9 +118,9 @@ def choose(
         fits = {name: _trained(recipe, dataset, case.train, seed) for name, recipe in recipes.items()}
         predicted = {name: model.predict_time_s(rows) for name, (model, _) in fits.items()}
         leading = next(iter(recipes))
-        foremost = {name: np.argsort(predicted[recipe], kind="stable")[:TRIED] for name, recipe in tried.items()}
+        process = fit_process((dataset, case.train), seed) if tried else None
         picked = {name: int(seconds.argmin()) for name, seconds in predicted.items()} | {
-            **{name: int(places[first[places].argmin()]) for name, places in foremost.items()},
+            **{name: _fastest_tried(predicted[recipe], process, rows, first) for name, recipe in tried.items() if process is not None},
             "best": int(labels.argmin()),
             "random": int(np.random.default_rng([seed, case.size, case.split]).integers(len(case.candidates))),
         }
@@ -140,6 +142,15 @@ def choose(
                 }
             )
     return pd.DataFrame(records)
+
+
+def _fastest_tried(predicted: Floats, process: ScheduleProcess, rows: pd.DataFrame, seconds: Floats) -> int:
+    """The place of the fastest of the candidates that are tried; of the first if all fail."""
+    order = np.argsort(predicted, kind="stable")[:TRIED].tolist()
+    tries: Tries[int] = Tries([(place, float(predicted[place])) for place in order], [Group(range(len(rows)), process.ask(rows))])
+    while len(tries) < TRIED and (pick := tries.next()) is not None:
+        tries.tell(pick.key, float(seconds[pick.key]) if np.isfinite(seconds[pick.key]) else None)
+    return tries.fastest if tries.fastest is not None else order[0]
 
 
 def _trained(recipe: Recipe, dataset: Dataset, rows: Rows, seed: int) -> tuple[CostModel | CompiledModel, float]:

@@ -18,7 +18,7 @@ from workbench.tune.variants import Number, Source
 
 __all__ = ["FORMAT", "VERSION", "load_selector", "save_selector"]
 
-FORMAT, VERSION = "workbench selector", 1
+FORMAT, VERSION = "workbench selector", 2
 
 
 def save_selector(selector: Selector, path: Path | str) -> None:
@@ -104,6 +104,7 @@ def _source(fields: Fields, described: Kernel) -> Source:
         mape=_number(fields, "mape"),
         compile_s=_number(fields, "compile_s"),
         model=model,
+        measured=_measured(fields, (*described.parameters, *knobs, "time_s")),
     )
     fields.done("a source")
     return source
@@ -137,6 +138,19 @@ def _config(fields: Fields, name: str, record: Any, knobs: tuple[str, ...]) -> M
     if (threads := config.get("threads", 1)) < 1 or threads != int(threads):
         raise nested.wrong("threads", threads, "a whole number, 1 or more")
     return {knob: int(value) if value == int(value) else value for knob, value in config.items()}
+
+
+def _measured(fields: Fields, columns: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
+    nested = _nested(fields, "measured", fields.take("measured"))
+    if not nested.record:
+        return {}
+    seconds = nested.record.get("time_s")
+    rows = len(seconds) if isinstance(seconds, list) else 0
+    found = {name: tuple(nested.numbers(name, rows, positive=name == "time_s").tolist()) for name in columns}
+    nested.done("measurements")
+    if not rows:
+        raise nested.wrong("time_s", seconds, "a list of at least one time")
+    return found
 
 
 def _device(fields: Fields) -> Device:

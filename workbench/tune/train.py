@@ -29,6 +29,8 @@ __all__ = ["LEAST", "TRAIN", "recipe_of", "space_of", "train_selector"]
 TRAIN = 250
 # Fewer rows than this say nothing of a kernel; the models have up to 74 weights.
 LEAST = 20
+# Rows of a series of schedules that a selector keeps for who tries a few of them, at most.
+KEPT = 2000
 # What a matrix kernel is written in: a library, or CUDA in one of two ways.
 _LIBRARIES = (*LIBRARIES, *VARIANTS)
 
@@ -217,7 +219,16 @@ def _source(part: _Part, model: CostModel, inputs: pd.DataFrame, recipe: str, se
         mape=error,
         compile_s=None if np.isnan(compile_s) else float(compile_s),
         model=model,
+        measured=_measured(part) if part.space else {},
     )
+
+
+def _measured(part: _Part) -> dict[str, tuple[float, ...]]:
+    """Parameters, knobs and seconds of all valid rows, or of as many by chance as are kept."""
+    frame = part.dataset.frame[[*part.dataset.kernel.parameters, *part.dataset.knobs, "time_s"]]
+    if len(frame) > KEPT:
+        frame = frame.iloc[np.sort(np.random.default_rng(0).permutation(len(frame))[:KEPT])]
+    return {str(name): tuple(map(_number, frame[name])) for name in frame.columns}
 
 
 def _average(kernel: Kernel, model: CostModel, frame: pd.DataFrame) -> float:

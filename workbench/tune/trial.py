@@ -1,7 +1,8 @@
-"""Trying a few: the schedules that a selector ranks first are built, checked and timed on this machine, and the fastest of them is taken.
+"""Trying a few: schedules that promise to be fast are built, checked and timed on this machine one after another, and the fastest of them is taken.
 
-The least of many predictions finds the errors of a model: its first choice may be slower than its second. A measurement of each of the first few costs seconds,
-once, and this says after how many runs of the kernel they are paid for.
+The least of many predictions finds the errors of a model: its first choice may be slower than its second. A measurement of each of a few costs seconds, once,
+and this says after how many runs of the kernel they are paid for. The first is the selector's choice; which comes next also follows from what those before it
+took (`tries`).
 """
 
 from __future__ import annotations
@@ -9,18 +10,27 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
 
 from workbench.errors import UsageError, WorkbenchError
 from workbench.kernels.halide import PROBLEMS
-from workbench.measure.halide import SPACE, halide_workload, open_series
+from workbench.measure.halide import SPACE, Runner, halide_workload, open_series
 from workbench.measure.host import cpu, last_cpus, usable_cpus
-from workbench.schema import Measurement, Status
-from workbench.tune.selector import Selector
+from workbench.models.process import fit_process
+from workbench.schema import Status
+from workbench.tune.selector import Selector, index_in
+from workbench.tune.tries import Group, Tries
 from workbench.tune.variants import Choice, Number, Variant
 
 __all__ = ["Attempt", "Trial", "check_tryable", "try_variants"]
+
+# Schedules that a process is asked of: a larger space is drawn from, and what was measured or is ranked first is always among them.
+_LOOKED_AT = 20_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,8 @@ class Attempt:
 
     Attributes:
         variant: what was tried, on this machine's device; its data set is the one whose model predicts.
-        predicted_s: seconds that its model predicts.
+        predicted_s: seconds that were predicted of it when it was chosen.
+        by: who chose it, "network" or "process" (see `tries`).
         status: how it ended.
         measured_s: seconds that it took here, None for a failure.
         compile_s: seconds to compile it, None where it does not compile.
@@ -38,6 +49,7 @@ class Attempt:
 
     variant: Variant
     predicted_s: float
+    by: str
     status: Status
     measured_s: float | None
     compile_s: float | None
@@ -49,12 +61,13 @@ class Trial:
     """What came of trying a few, beside taking the first blindly.
 
     Attributes:
-        attempts: in the order of the predictions, the first choice first.
+        attempts: in the order in which they were tried, the selector's choice first.
         chosen: the fastest of them by its measurement, the one to run.
         asked: the selector's answer among the variants that could be tried here; its schedule is the first attempt's.
         gain_s: measured seconds that a run of the chosen one saves over one of the first choice, 0 or more; None where the first choice failed. Each was
             measured once, so a gain of a few percent may be luck.
-        cost_s: wall seconds of the trial: starting the child process, then building, checking and timing each. What asking costs is `asked.cost_s`.
+        cost_s: wall seconds of the trial: learning from what was measured of other schedules, starting the child process, then building, checking and timing
+            each. What asking costs is `asked.cost_s`.
         runs_to_pay: runs after which the gain has paid for the trial; None where nothing is gained, or where the first choice failed.
         notes: what the reader must know of what was tried, a sentence each.
     """
@@ -83,7 +96,7 @@ def check_tryable(kernel: str) -> None:
 
 
 def try_variants(selector: Selector, inputs: Mapping[str, Number], count: int = 5, *, pin: Sequence[int] | None = None, seed: int = 0) -> Trial:
-    """Build, check and time the schedules that a selector ranks first, on this machine's CPU, and take the fastest.
+    """Build, check and time some schedules on this machine's CPU, chosen one after another (`tries`), and take the fastest.
 
     They are timed by the policy of `workbench measure halide`, in a child process that is started again after a crash or a hang, and the output of every one
     is compared with numpy's. One that fails is an attempt with its status, and is never chosen. Models of another machine's CPU are asked only where there are
@@ -107,20 +120,15 @@ def try_variants(selector: Selector, inputs: Mapping[str, Number], count: int = 
     if count < 1:
         raise UsageError(f"{count} schedules to try; 1 is the least")
     here, notes = _here(selector, len(set(pin)) if pin else usable_cpus())
-    asked, ranking = here.select(inputs), here.ranking(inputs, count)
+    asked = here.select(inputs)
     start = time.perf_counter()
-    measured = _measured([variant for variant, _ in ranking], int(inputs["n"]), kernel, pin, seed)
+    attempts = tuple(_tried(here, inputs, count, pin, seed))
     cost_s = time.perf_counter() - start
-    device = cpu().name
-    attempts = tuple(
-        Attempt(replace(variant, device=device), predicted, found.status, found.time_s, found.compile_s, found.error)
-        for (variant, predicted), found in zip(ranking, measured, strict=True)
-    )
     timed = [(attempt.measured_s, place) for place, attempt in enumerate(attempts) if attempt.measured_s is not None]
     if not timed:
         failed = ", ".join(f"{number} {status}" for status, number in Counter(str(attempt.status) for attempt in attempts).most_common())
         raise WorkbenchError(
-            f"{kernel} n={inputs['n']}: none of the {len(attempts)} schedules that are predicted to be the fastest runs here ({failed}; the first: "
+            f"{kernel} n={inputs['n']}: none of the {len(attempts)} schedules that were tried runs here ({failed}; the first: "
             f"{attempts[0].error}), so none is chosen; try more of them, or measure some with: workbench measure halide --kernel {kernel} --n {inputs['n']}"
         )
     least, place = min(timed)
@@ -150,16 +158,56 @@ def _here(selector: Selector, most: int) -> tuple[Selector, list[str]]:
     return restricted, notes
 
 
-def _measured(variants: Sequence[Variant], n: int, kernel: str, pin: Sequence[int] | None, seed: int) -> list[Measurement]:
-    """A measurement of each variant, in their order; those of one number of threads share a child process."""
-    found: dict[int, Measurement] = {}
+def _tried(selector: Selector, inputs: Mapping[str, Number], count: int, pin: Sequence[int] | None, seed: int) -> Iterator[Attempt]:
+    """An attempt at each schedule, as they are chosen. Those of one number of threads share a child process, which stays until the end."""
+    kernel, device = selector.kernel.name, cpu().name
+    tries = _tries(selector, inputs, count, seed)
+    runners: dict[int, Runner] = {}
     best_s: float | None = None
-    for threads in dict.fromkeys(variant.threads or 1 for variant in variants):
-        places = [place for place, variant in enumerate(variants) if (variant.threads or 1) == threads]
-        cpus = last_cpus(threads) if pin is None else pin
-        with open_series(halide_workload(kernel, n, threads), seed=seed, pin=cpus, check_share=1.0) as runner:
+    with ExitStack() as stack:
+        while len(tries) < count and (pick := tries.next()) is not None:
+            variant = _variant(selector, pick.key)
+            threads = variant.threads or 1
+            if threads not in runners:
+                cpus = last_cpus(threads) if pin is None else pin
+                opened = open_series(halide_workload(kernel, int(inputs["n"]), threads), seed=seed, pin=cpus, check_share=1.0)
+                runners[threads] = stack.enter_context(opened)
+            runner = runners[threads]
             runner.best_s = best_s  # what is hopeless is so beside the best of all
-            wanted = [runner.space.index(variants[place].schedule) for place in places]
-            found |= zip(places, runner.measure(wanted), strict=True)
+            (found,) = runner.measure([runner.space.index(variant.schedule)])
             best_s = runner.best_s
-    return [found[place] for place in range(len(variants))]
+            tries.tell(pick.key, found.time_s)
+            yield Attempt(replace(variant, device=device), pick.predicted_s, pick.by, found.status, found.time_s, found.compile_s, found.error)
+
+
+# A source by its place, and the values of its knobs.
+_Schedule = tuple[int, tuple[Number, ...]]
+
+
+def _variant(selector: Selector, key: _Schedule) -> Variant:
+    source = selector.sources[key[0]]
+    return source.variant(dict(zip(source.knobs, key[1], strict=True)))
+
+
+def _tries(selector: Selector, inputs: Mapping[str, Number], count: int, seed: int) -> Tries[_Schedule]:
+    """The selector's ranking, and a process for each source that keeps what was measured."""
+    places = {source.data_set: place for place, source in enumerate(selector.sources)}
+
+    def key(variant: Variant) -> _Schedule:
+        place = places[variant.data_set]
+        return place, tuple(variant.schedule.get(name, variant.threads or 1) for name in selector.sources[place].knobs)
+
+    ranked = [(key(variant), seconds) for variant, seconds in selector.ranking(inputs, count)]
+    groups = []
+    for place, source in enumerate(selector.sources):
+        if count > 1 and (data := source.measurements(selector.kernel)) is not None:
+            workload = selector.kernel.workload(inputs)
+            space = selector.kernel.space(workload, source.space)
+            known = [dict(zip(source.knobs, values, strict=True)) for (at, values), _ in ranked if at == place]
+            known += [{str(name): value for name, value in row.items()} for row in data.frame[list(source.knobs)].to_dict("records")]
+            indices = {index: None for config in known if (index := index_in(space, config)) is not None}
+            indices |= dict.fromkeys(space.members().tolist() if space.size <= _LOOKED_AT else space.sample(_LOOKED_AT, seed).tolist())
+            frame = pd.DataFrame(space.decode(np.array(list(indices)))).assign(**inputs)
+            keys = [(place, values) for values in zip(*(frame[name].tolist() for name in source.knobs), strict=True)]
+            groups.append(Group(keys, fit_process((data, np.arange(len(data.frame))), seed).ask(frame)))
+    return Tries(ranked, groups)

@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 
+import numpy as np
+import pandas as pd
+
+from workbench.data.datasets import Dataset
 from workbench.errors import UsageError
 from workbench.kernels.base import Kernel
 from workbench.kernels.matrix import INSTANCES
 from workbench.models.base import CostModel
-from workbench.schema import Device
+from workbench.schema import Device, Status
 
 __all__ = ["Choice", "Number", "Source", "Variant", "complete", "duration"]
 
@@ -99,6 +103,7 @@ class Source:
         mape: error on the other rows in percent, by the papers' rule (without the fastest 30%); None where too few were left.
         compile_s: median seconds to compile one of the training rows, None where not recorded.
         model: predicts seconds.
+        measured: of a space, what was measured of it: column (parameters, knobs, "time_s") -> values, so that who tries a few can learn from it. Else empty.
     """
 
     data_set: str
@@ -118,6 +123,14 @@ class Source:
     mape: float | None
     compile_s: float | None
     model: CostModel
+    measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def measurements(self, kernel: Kernel) -> Dataset | None:
+        """What was measured as a data set, None where nothing is kept."""
+        if not self.measured:
+            return None
+        frame = pd.DataFrame({name: np.array(values) for name, values in self.measured.items()}).assign(status=Status.OK.value)
+        return Dataset(self.data_set, frame, kernel, self.device, kernel.parameters, self.knobs)
 
     def variant(self, config: Mapping[str, Number]) -> Variant:
         """The variant of a configuration: the knob `threads` is its number of threads, the others are its schedule."""
