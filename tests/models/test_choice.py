@@ -31,7 +31,7 @@ def test_schedules_of_a_size_never_seen_are_ranked_and_its_seconds_follow_the_po
     assert isinstance(model, ChoiceModel)
     predicted = model.predict_time_s(left)
     assert spearman(left["time_s"], predicted) > 0.97
-    assert model.law[1] == pytest.approx(2, abs=0.15)
+    assert model.law.law[1] == pytest.approx(2, abs=0.15)
     assert np.abs(np.log(predicted / left["time_s"])).mean() < 0.25
     assert all(member.n_parameters <= 74 for member in model.members)
     assert model.n_parameters == sum(member.n_parameters for member in model.members) + 2

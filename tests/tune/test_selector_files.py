@@ -40,7 +40,7 @@ def test_a_loaded_selector_answers_bit_for_bit(which: str, request: pytest.Fixtu
 def test_the_file_says_where_its_models_come_from(mm: Selector, tmp_path: Path) -> None:
     save_selector(mm, tmp_path / "mm.json")
     record = json.loads((tmp_path / "mm.json").read_text())
-    assert (record["format"], record["version"], record["kernel"]) == ("workbench selector", 1, "mm")
+    assert (record["format"], record["version"], record["kernel"]) == ("workbench selector", 2, "mm")
     source = record["sources"][0]
     assert (source["data_set"], source["rows"], source["trained"], source["seed"], source["recipe"]) == ("invented-mm-eigen", 240, 200, 0, "CompactMatrix")
     assert source["sha256"] == {"rows.parquet": "0" * 64}
@@ -55,10 +55,14 @@ def first(edit: Edit) -> Edit:
     return lambda record: edit(record["sources"][0])
 
 
+def measured(edit: Edit) -> Edit:
+    return first(lambda source: edit(source["measured"]))
+
+
 FAULTS: dict[str, tuple[Edit, str]] = {
     "format": (lambda r: r.update(format="model"), "format is 'model'; it must be 'workbench selector'"),
     "no format": (lambda r: r.pop("format"), "the field 'format' is missing"),
-    "version": (lambda r: r.update(version=2), "version 2 of the format; this workbench reads version 1: train again"),
+    "version": (lambda r: r.update(version=1), "version 1 of the format; this workbench reads version 2: train again"),
     "version true": (lambda r: r.update(version=True), "version True of the format"),
     "kernel": (lambda r: r.update(kernel="mmm"), "there is no kernel 'mmm'"),
     "other kernel": (lambda r: r.update(kernel="mv"), r"its model reads 'k', which is no parameter of kernel 'mv' and no knob \(threads\)"),
@@ -91,11 +95,31 @@ FAULTS: dict[str, tuple[Edit, str]] = {
 }
 
 
+MEASURED: dict[str, tuple[Edit, str]] = {
+    "cut": (measured(lambda m: m["s2"].pop()), r"sources\[0\]: measured: s2 is '149 numbers'; it must be a list of 150 numbers"),
+    "nan": (measured(lambda m: m["s2"].__setitem__(7, float("nan"))), r"measured: s2\[7\] is nan; it must be a finite number"),
+    "missing": (measured(lambda m: m.pop("n")), "measured: the field 'n' is missing"),
+    "no time": (measured(lambda m: m.pop("time_s")), "measured: "),
+    "more": (measured(lambda m: m.update(s9=[])), "unknown field 's9' in measurements"),
+    "negative": (measured(lambda m: m["time_s"].__setitem__(3, -1e-3)), r"measured: time_s\[3\] is -0.001; it must be a positive, finite number"),
+    "empty": (measured(lambda m: m.update({name: [] for name in m})), r"measured: time_s is \[\]; it must be a list of at least one time"),
+    "list": (first(lambda s: s.update(measured=[])), r"measured is \[\]; it must be an object"),
+    "none": (first(lambda s: s.pop("measured")), "the field 'measured' is missing"),
+}
+
+
+@pytest.mark.parametrize("fault", MEASURED)
+def test_a_fault_in_what_was_measured_is_named_too(fault: str, blurred: Selector, tmp_path: Path) -> None:
+    refused(blurred, *MEASURED[fault], tmp_path / "blur.json")
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_named_with_its_file(fault: str, mm: Selector, tmp_path: Path) -> None:
-    edit, message = FAULTS[fault]
-    path = tmp_path / "mm.json"
-    save_selector(mm, path)
+    refused(mm, *FAULTS[fault], tmp_path / "mm.json")
+
+
+def refused(selector: Selector, edit: Edit, message: str, path: Path) -> None:
+    save_selector(selector, path)
     record = json.loads(path.read_text())
     edit(record)
     path.write_text(json.dumps(record))

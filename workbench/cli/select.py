@@ -182,11 +182,11 @@ def _show_trial(selector: Selector, inputs: dict[str, int | float], trial: Trial
     workload = " ".join(f"{name}={value:g}" for name, value in inputs.items())
     title = f"{selector.kernel.name} {workload} · the first {len(trial.attempts)} of {trial.asked.variants:,} variants, tried here"
     table = Table(title=title, title_justify="left")
-    for column in ("variant", "predicted", "measured", "status"):
+    for column in ("variant", "by", "predicted", "measured", "status"):
         table.add_column(column, overflow="fold", justify="right" if column in ("predicted", "measured") else "left")
     for attempt in trial.attempts:
         measured = "" if attempt.measured_s is None else duration(attempt.measured_s)
-        table.add_row(str(attempt.variant), duration(attempt.predicted_s), measured, str(attempt.status))
+        table.add_row(str(attempt.variant), attempt.by, duration(attempt.predicted_s), measured, str(attempt.status))
     Console().print(table)
     for attempt in trial.attempts:
         if attempt.error:

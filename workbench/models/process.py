@@ -8,7 +8,7 @@ level of each size. Told of a few measurements it learns which of them holds her
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ _FITTED, _STEPS = 300, 60
 _SLOWEST = 2.0
 # Variance of the level of a size: as good as unknown, a factor of e^2 either way.
 _LEVEL = 4.0
+# The least variance: below it is rounding.
+_LEAST = 1e-9
 # Most rows of a kernel matrix that are made at once.
 _CHUNK = 4096
 
@@ -47,7 +49,8 @@ class ScheduleProcess:
         noise: variance of log time from one measurement to the next.
         inputs: of what was measured [rows, terms].
         labels: log of seconds over the median of the size [rows], cut above.
-        law: the medians.
+        law: of the median schedule.
+        medians: values of the sizes that were measured -> log of the median's seconds.
     """
 
     terms: tuple[Term, ...]
@@ -58,10 +61,16 @@ class ScheduleProcess:
     inputs: torch.Tensor
     labels: torch.Tensor
     law: MedianLaw
+    medians: Mapping[tuple[float, ...], float]
 
     def ask(self, frame: pd.DataFrame) -> Asked:
         """What the process says of schedules, before it is told of any of them; `frame` [n] has the knobs and sizes as columns, all of one size."""
         return Asked(self, frame)
+
+    def log_median(self, frame: pd.DataFrame) -> Floats:
+        """Log of the seconds of the median schedule at each row [n]: as it was measured, else by the law, which only the level of a new size makes up for."""
+        sizes = frame[list(self.law.parameters)].itertuples(index=False, name=None)
+        return np.array([self.medians.get(size, by_law) for size, by_law in zip(sizes, self.law.log_seconds(frame), strict=True)])
 
     def scaled(self, frame: pd.DataFrame) -> torch.Tensor:
         """Inputs [n, terms] of rows."""
@@ -84,17 +93,22 @@ class Asked:
 
     def __post_init__(self) -> None:
         import torch
+        from linear_operator.utils.cholesky import psd_safe_cholesky
 
         process = self.process
         self._at = process.scaled(self.frame)
-        self._level = process.law.log_seconds(self.frame)
+        self._level = process.log_median(self.frame)
         with torch.no_grad():
-            self._factor = torch.linalg.cholesky(process.kernel(process.inputs).to_dense() + process.noise * torch.eye(len(process.labels)))
-            # What each measured row explains of each schedule [rows, n]; a row is added for each measurement that is told.
-            parts = [torch.linalg.solve_triangular(self._factor, self._across(process.inputs, part), upper=False) for part in self._at.split(_CHUNK)]
+            noisy = process.kernel(process.inputs).to_dense() + process.noise * torch.eye(len(process.labels), dtype=torch.float64)
+            factor = psd_safe_cholesky(noisy)  # adds 1e-8 and more where rounding leaves the matrix indefinite
+            # What each measured row explains of each schedule [rows, n], and the same of each measurement that is told.
+            parts = [torch.linalg.solve_triangular(factor, self._across(process.inputs, part), upper=False) for part in self._at.split(_CHUNK)]
             self._explained = torch.cat(parts, dim=1)
-            self._whitened = torch.linalg.solve_triangular(self._factor, process.labels[:, None], upper=False)[:, 0]
-            self._prior = process.kernel(self._at, diag=True)
+            self._told = self._explained[:0]
+            whitened = torch.linalg.solve_triangular(factor, process.labels[:, None], upper=False)[:, 0]
+            self._mean = whitened @ self._explained
+            self._prior = self._across(self._at[:1], self._at[:1])[0, 0]  # of any schedule: the kernel looks at differences only
+            self._variance = self._prior - self._explained.square().sum(dim=0)
 
     def _across(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.process.kernel(left, right).to_dense()
@@ -103,13 +117,13 @@ class Asked:
     @property
     def mean(self) -> Floats:
         """Log of the seconds of each schedule [n]."""
-        found: Floats = (self._whitened @ self._explained).numpy() + self._level
+        found: Floats = self._mean.numpy() + self._level
         return found
 
     @property
     def std(self) -> Floats:
         """Its standard deviation [n], without noise: of a schedule itself, not of one more measurement."""
-        found: Floats = (self._prior - self._explained.square().sum(dim=0)).clamp_min(1e-9).sqrt().numpy()
+        found: Floats = self._variance.clamp_min(_LEAST).sqrt().numpy()
         return found
 
     def tell(self, place: int, seconds: float) -> None:
@@ -120,15 +134,14 @@ class Asked:
             raise DataError(f"schedule {place} took {seconds!r} s, which is no time; a failure is not told")
         label = float(np.log(seconds) - self._level[place])
         with torch.no_grad():
-            # The factor of the kernel matrix grows by a row, and with it what is kept of it.
-            row = self._explained[:, place]
-            left = (self._prior[place] + self.process.noise - row @ row).clamp_min(1e-9).sqrt()
+            # The factor of the kernel matrix grows by a row: what this measurement explains of each schedule that those before it did not.
+            left = (self._variance[place].clamp_min(_LEAST) + self.process.noise).sqrt()
             at = self._at[place : place + 1]
-            added = torch.cat([self._across(at, part)[0] for part in self._at.split(_CHUNK)])
-            added = (added - row @ self._explained) / left
-            value = (label - row @ self._whitened) / left
-            self._explained = torch.cat([self._explained, added[None]])
-            self._whitened = torch.cat([self._whitened, value[None]])
+            shared = torch.cat([self._across(at, part)[0] for part in self._at.split(_CHUNK)])
+            added = (shared - self._explained[:, place] @ self._explained - self._told[:, place] @ self._told) / left
+            self._mean = self._mean + added * (label - self._mean[place]) / left
+            self._variance = self._variance - added.square()
+            self._told = torch.cat([self._told, added[None]])
 
     def improvement(self, best_s: float) -> Floats:
         """Expected fall of log time below that of the best so far [n]."""
@@ -158,13 +171,15 @@ def fit_process(problem: Problem, seed: int = 0) -> ScheduleProcess:
     knobs = [place for place, term in enumerate(terms) if term.column in dataset.knobs]
     sizes = [place for place, term in enumerate(terms) if term.column not in dataset.knobs]
     values = evaluate(frame, terms)
-    spread = values.std(axis=0)
-    spread[sizes] = 1.0  # a factor of two is one step, whatever sizes were measured
-    inputs = torch.from_numpy((values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
-    labels = torch.from_numpy(np.minimum(np.log(seconds / medians(dataset, rows)), _SLOWEST))
+    centre, scale = values.mean(axis=0), values.std(axis=0)
+    scale[sizes] = 1.0  # a factor of two is one step, whatever sizes were measured
+    scale[scale < 1e-9] = 1.0  # a knob that never varies, but for rounding
+    inputs = torch.from_numpy((values - centre) / scale)
+    typical = medians(dataset, rows)
+    labels = torch.from_numpy(np.minimum(np.log(seconds / typical), _SLOWEST))
     kernel, noise = _fitted(inputs, labels, knobs, sizes, seed)
-    law = MedianLaw.fit(dataset, rows)
-    return ScheduleProcess(terms, values.mean(axis=0), np.where(spread > 0, spread, 1.0), kernel, noise, inputs, labels, law)
+    measured = dict(zip(frame[list(dataset.parameters)].itertuples(index=False, name=None), np.log(typical).tolist(), strict=True))
+    return ScheduleProcess(terms, centre, scale, kernel, noise, inputs, labels, MedianLaw.fit(dataset, rows), measured)
 
 
 def _fitted(inputs: torch.Tensor, labels: torch.Tensor, knobs: Sequence[int], sizes: Sequence[int], seed: int) -> tuple[Kernel, float]:
@@ -186,20 +201,21 @@ def _fitted(inputs: torch.Tensor, labels: torch.Tensor, knobs: Sequence[int], si
             fit_gpytorch_mll(ExactMarginalLogLikelihood(gp.likelihood, gp), optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs={"options": {"maxiter": _STEPS}})
         except ModelFittingError:
             gp.load_state_dict(start)  # where the priors are highest
-        gp.eval()
+    gp.requires_grad_(False)
     return gp.covar_module, float(gp.likelihood.noise)
 
 
 def _kernel(knobs: Sequence[int], sizes: Sequence[int]) -> Kernel:
     """Of a schedule on any size, of a schedule on near sizes, and of a size."""
+    from botorch.models.kernels.categorical import CategoricalKernel
     from gpytorch.kernels import MaternKernel, ScaleKernel
     from gpytorch.priors import LogNormalPrior
 
     schedule = MaternKernel(2.5, ard_num_dims=len(knobs), active_dims=tuple(knobs), lengthscale_prior=LogNormalPrior(math.log(2), 1.0))
     near = MaternKernel(0.5, active_dims=tuple(sizes), lengthscale_prior=LogNormalPrior(math.log(2), 0.7))
-    # A length far below the distance of any two sizes: sizes have nothing in common here.
-    level = ScaleKernel(MaternKernel(0.5, active_dims=tuple(sizes)))
-    level.outputscale, level.base_kernel.lengthscale = _LEVEL, 1e-4
+    # 1 for equal sizes, exp(-1000) for others: they have nothing in common here.
+    level = ScaleKernel(CategoricalKernel(active_dims=tuple(sizes)))
+    level.outputscale, level.base_kernel.lengthscale = _LEVEL, 1e-3
     level.requires_grad_(False)
     schedule.lengthscale, near.lengthscale = 2.0, 2.0
     shared, apart = (ScaleKernel(part, outputscale_prior=LogNormalPrior(math.log(0.05), 2.0)) for part in (schedule, schedule * near))

@@ -4,7 +4,8 @@
 - size left out: the schedules of the other sizes train, and the model chooses among all of the size that it has not seen.
 
 What is chosen is the fastest of a few that are tried one after another, each measured once, as `tune.trial` does; the model's first choice, taken blindly,
-stands beside it. Chosen, best, random and the autoschedulers' schedules of a size then take turns in one process, so that what else the machine does meets all of them alike.
+stands beside it. Chosen, best, random and the autoschedulers' schedules of a size then take turns in one process, so that what else the machine does meets all
+of them alike.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from workbench.metrics.checks import Floats
 from workbench.models.base import CostModel, Recipe, Rows
 from workbench.models.compact import CompactModel
 from workbench.models.compiled import CompiledModel, compile_model
-from workbench.models.process import ScheduleProcess, fit_process
+from workbench.models.process import Asked, fit_process
 from workbench.tune.tries import Group, Tries
 
 __all__ = ["LEFT_OUT", "TRIED", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "time_ratios", "trying_s"]
@@ -118,9 +119,9 @@ def choose(
         fits = {name: _trained(recipe, dataset, case.train, seed) for name, recipe in recipes.items()}
         predicted = {name: model.predict_time_s(rows) for name, (model, _) in fits.items()}
         leading = next(iter(recipes))
-        process = fit_process((dataset, case.train), seed) if tried else None
+        asked = fit_process((dataset, case.train), seed).ask if tried else None
         picked = {name: int(seconds.argmin()) for name, seconds in predicted.items()} | {
-            **{name: _fastest_tried(predicted[recipe], process, rows, first) for name, recipe in tried.items() if process is not None},
+            **{name: _fastest_tried(predicted[recipe], asked(rows), first) for name, recipe in tried.items() if asked is not None},
             "best": int(labels.argmin()),
             "random": int(np.random.default_rng([seed, case.size, case.split]).integers(len(case.candidates))),
         }
@@ -144,10 +145,10 @@ def choose(
     return pd.DataFrame(records)
 
 
-def _fastest_tried(predicted: Floats, process: ScheduleProcess, rows: pd.DataFrame, seconds: Floats) -> int:
+def _fastest_tried(predicted: Floats, asked: Asked, seconds: Floats) -> int:
     """The place of the fastest of the candidates that are tried; of the first if all fail."""
     order = np.argsort(predicted, kind="stable")[:TRIED].tolist()
-    tries: Tries[int] = Tries([(place, float(predicted[place])) for place in order], [Group(range(len(rows)), process.ask(rows))])
+    tries: Tries[int] = Tries([(place, float(predicted[place])) for place in order], [Group(range(len(seconds)), asked)])
     while len(tries) < TRIED and (pick := tries.next()) is not None:
         tries.tell(pick.key, float(seconds[pick.key]) if np.isfinite(seconds[pick.key]) else None)
     return tries.fastest if tries.fastest is not None else order[0]

@@ -137,7 +137,11 @@ def _config(fields: Fields, name: str, record: Any, knobs: tuple[str, ...]) -> M
     nested.done("a variant")
     if (threads := config.get("threads", 1)) < 1 or threads != int(threads):
         raise nested.wrong("threads", threads, "a whole number, 1 or more")
-    return {knob: int(value) if value == int(value) else value for knob, value in config.items()}
+    return {knob: _plain(value) for knob, value in config.items()}
+
+
+def _plain(value: float) -> Number:
+    return int(value) if value == int(value) else value
 
 
 def _measured(fields: Fields, columns: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
@@ -146,7 +150,7 @@ def _measured(fields: Fields, columns: tuple[str, ...]) -> dict[str, tuple[float
         return {}
     seconds = nested.record.get("time_s")
     rows = len(seconds) if isinstance(seconds, list) else 0
-    found = {name: tuple(nested.numbers(name, rows, positive=name == "time_s").tolist()) for name in columns}
+    found = {name: tuple(map(_plain, nested.numbers(name, rows, positive=name == "time_s").tolist())) for name in columns}
     nested.done("measurements")
     if not rows:
         raise nested.wrong("time_s", seconds, "a list of at least one time")

@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from workbench.errors import UsageError, WorkbenchError
 from workbench.kernels.halide import PROBLEMS
@@ -23,14 +25,16 @@ from workbench.measure.halide import SPACE, Runner, halide_workload, open_series
 from workbench.measure.host import cpu, last_cpus, usable_cpus
 from workbench.models.process import fit_process
 from workbench.schema import Status
-from workbench.tune.selector import Selector, index_in
+from workbench.space import Space
+from workbench.tune.selector import ENUMERATED, Selector, index_in
 from workbench.tune.tries import Group, Tries
 from workbench.tune.variants import Choice, Number, Variant
 
 __all__ = ["Attempt", "Trial", "check_tryable", "try_variants"]
 
-# Schedules that a process is asked of: a larger space is drawn from, and what was measured or is ranked first is always among them.
-_LOOKED_AT = 20_000
+# Schedules that a process is asked of: of more than these some are drawn, and what was measured or is ranked first is always among them. With 2,000 rows
+# measured they take about 0.2 GB and 3 s.
+_LOOKED_AT = 5_000
 
 
 @dataclass(frozen=True)
@@ -206,8 +210,16 @@ def _tries(selector: Selector, inputs: Mapping[str, Number], count: int, seed: i
             known = [dict(zip(source.knobs, values, strict=True)) for (at, values), _ in ranked if at == place]
             known += [{str(name): value for name, value in row.items()} for row in data.frame[list(source.knobs)].to_dict("records")]
             indices = {index: None for config in known if (index := index_in(space, config)) is not None}
-            indices |= dict.fromkeys(space.members().tolist() if space.size <= _LOOKED_AT else space.sample(_LOOKED_AT, seed).tolist())
+            indices |= dict.fromkeys(_some(space, seed).tolist())
             frame = pd.DataFrame(space.decode(np.array(list(indices)))).assign(**inputs)
             keys = [(place, values) for values in zip(*(frame[name].tolist() for name in source.knobs), strict=True)]
             groups.append(Group(keys, fit_process((data, np.arange(len(data.frame))), seed).ask(frame)))
     return Tries(ranked, groups)
+
+
+def _some(space: Space, seed: int) -> NDArray[Any]:
+    """Indices of all schedules of a space, or of as many by chance as a process is asked of."""
+    if space.size > ENUMERATED:
+        return space.sample(_LOOKED_AT, seed)
+    members = space.members(ENUMERATED)
+    return members if len(members) <= _LOOKED_AT else np.random.default_rng(seed).choice(members, _LOOKED_AT, replace=False)
