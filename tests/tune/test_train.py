@@ -157,3 +157,22 @@ def test_what_cannot_be_trained(invented_matrix: Invent, invented_blur: Invent) 
         train_selector([replace(mm, frame=mm.frame.assign(threads="all"))])
     with pytest.raises(UsageError, match="no space of kernel 'blur' has the knobs s1"):
         train_selector([replace(blur, knobs=("s1",))])
+
+
+def test_schedules_keep_what_was_measured_and_no_more_than_is_looked_at(
+    blurred: Selector, mm: Selector, invented_blur: Invent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = invented_blur()
+    (source,) = blurred.sources
+    assert list(source.measured) == ["n", "s1", "s2", "s3", "s4", "time_s"]
+    assert all(source.measured[name] == tuple(data.frame[name]) for name in source.measured)
+    kept = source.measurements(blurred.kernel)
+    assert kept is not None
+    assert (kept.parameters, kept.knobs, len(kept.valid)) == (("n",), source.knobs, 150)
+    assert all(not source.measured and source.measurements(mm.kernel) is None for source in mm.sources)
+    monkeypatch.setattr(module, "KEPT", 30)
+    (short,) = train_selector([data], train=40).sources
+    rows = set(zip(*source.measured.values(), strict=True))
+    found = set(zip(*short.measured.values(), strict=True))
+    assert len(found) == 30
+    assert found < rows

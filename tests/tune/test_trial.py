@@ -175,6 +175,18 @@ def test_what_was_fast_on_another_size_is_tried_second(told: Any, faulty: list[d
     assert [attempt.by for attempt in try_variants(told(FINE, measured=spoilt), {"n": 1024}, 1).attempts] == ["network"]
 
 
+@pytest.mark.parametrize("most", [100, 5000])
+def test_a_process_is_asked_of_a_part_of_a_large_space(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = kernel("blur").space(kernel("blur").workload({"n": 1024}), "workbench")
+    members = space.members()
+    assert 100 < len(members) < 5000 < space.size  # of all combinations few meet the constraints
+    monkeypatch.setattr(module, "_LOOKED_AT", most)
+    some = module._some(space, 0)
+    assert len(set(some.tolist())) == len(some) == min(most, len(members))
+    assert set(some.tolist()) <= set(members.tolist())
+    np.testing.assert_array_equal(some, module._some(space, 0))
+
+
 def test_what_cannot_be_tried(mm: Selector, blurred: Selector) -> None:
     with pytest.raises(UsageError, match=r"trying is for Halide's schedules \(blur, fft\), and kernel 'mm' has none"):
         try_variants(mm, {"m": 4, "n": 4, "k": 4})

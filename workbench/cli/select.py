@@ -70,7 +70,7 @@ def select(
     data: DataOption = None,
     count: Annotated[int, typer.Option("--count", min=1, help="How many variants to show, fastest first.")] = 5,
     tries: Annotated[
-        int | None, typer.Option("--try", min=1, metavar="N", help="blur, fft: build, check and time the first N here, and take the fastest.")
+        int | None, typer.Option("--try", min=1, metavar="N", help="blur, fft: build, check and time N schedules here, and take the fastest.")
     ] = None,
     pin: Annotated[
         list[int] | None,
@@ -81,8 +81,9 @@ def select(
     """Say which variant of a kernel is predicted to be the fastest: library, threads, device, schedule. Nothing is run, except with --try.
 
     The kernel's parameters are options of their own: --m 512 --n 512 --k 512 for mm, --n 1024 for blur. Densities and the stride s may be left out.
-    With --try 5 the five schedules that are predicted to be the fastest are built, checked and timed on this machine: the answer is the fastest of them by its
-    measured time, with what trying cost and after how many runs it is paid for.
+    With --try 5 five schedules are built, checked and timed on this machine, one after another. The first is the one predicted to be the fastest, and of three
+    one is what the networks rank first; the others a Gaussian process chooses, which knows every schedule that was measured and learns from each try. The
+    answer is the fastest of them by its measured time, with what trying cost and after how many runs it is paid for.
     """
     from workbench.kernels import kernel as kernel_of
     from workbench.tune.select import default_selector, load_selector
@@ -180,7 +181,7 @@ def _show_trial(selector: Selector, inputs: dict[str, int | float], trial: Trial
     from workbench.tune.variants import duration
 
     workload = " ".join(f"{name}={value:g}" for name, value in inputs.items())
-    title = f"{selector.kernel.name} {workload} · the first {len(trial.attempts)} of {trial.asked.variants:,} variants, tried here"
+    title = f"{selector.kernel.name} {workload} · {len(trial.attempts)} of {trial.asked.variants:,} variants, tried here"
     table = Table(title=title, title_justify="left")
     for column in ("variant", "by", "predicted", "measured", "status"):
         table.add_column(column, overflow="fold", justify="right" if column in ("predicted", "measured") else "left")
