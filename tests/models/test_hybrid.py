@@ -11,13 +11,17 @@ import pytest
 from workbench.errors import DataError, UsageError
 from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.kernels import kernel
+from workbench.measure.replay import Replay
 from workbench.metrics import spearman
 from workbench.models.bases import fit_bases, history_of
 from workbench.models.hybrid import Hybrid
 from workbench.models.metagp import Posterior, fit_process, with_bases
 from workbench.models.surrogate import Trials
-from workbench.models.twins import TwinProcess, twins_of
+from workbench.models.twins import TwinProcess, learn_prior, twins_of
 from workbench.schema import Device, Workload
+from workbench.tune.loop import Budget, Tuner, tune
+from workbench.tune.portfolio import Portfolio
+from workbench.tune.search import Candidates
 
 GPU = Device("invented", "gpu", peak_gflops=1e4, bandwidth_gb_s=500.0)
 
@@ -151,11 +155,58 @@ def test_twins_are_weighed_by_what_is_seen() -> None:
     after = model.predict(target.indices)
     assert spearman(target.label, before.mean) < 0.8 < 0.9 < spearman(target.label, after.mean)
     assert (after.std[rows] < before.std[rows]).all()
-    # By now they speak with one voice.
-    np.testing.assert_array_equal(model.opinions(target.indices).rankings, after.mean[None])
-    apart = TwinProcess(target.task, twins).opinions(target.indices)
-    np.testing.assert_array_equal(apart.rankings[1:], [twin.label for twin in twins])
-    assert apart.shares == (1, 1, 1, 1)
+
+
+def test_twins_that_disagree_make_a_prior_that_a_few_trials_move_far() -> None:
+    target = device("d", 2, 4)
+    alike, apart = ([device("a", 2, 1), device("b", 2, 2)], [device("a", 2, 1), device("b", 7, 2)])
+    calm, wary = learn_prior(target.task.space, alike), learn_prior(target.task.space, apart)
+    spread = [TwinProcess(target.task, twins, prior).predict(target.indices).std.mean() for twins, prior in ((alike, calm), (apart, wary))]
+    assert spread[1] > 3 * spread[0]
+    # Padding hardly matters on any of them, so it is the longest way from one end of the unit cube to the other; the tile's width is what they disagree on.
+    names = list(target.task.space.coordinate_names)
+    assert wary.lengths[names.index("tile_size_x")] < wary.lengths[names.index("use_padding")]
+    again = learn_prior(target.task.space, apart)
+    np.testing.assert_array_equal(wary.lengths, again.lengths)
+    # A single twin says along what it varies, not how far others are from it.
+    alone = learn_prior(target.task.space, alike[:1])
+    assert (alone.weight, alone.constant) == (0.1, 0.05)
+
+
+def test_a_batch_of_opinions_spreads_and_counts_what_is_being_tried() -> None:
+    twins, target = [device("a", 2, 1), device("b", 7, 2)], device("d", 2, 4)
+    model = TwinProcess(target.task, twins)
+    found = model.opinions(target.indices)
+    assert found.rankings.shape == (16, len(target))
+    assert found.shares == (1,) * 16
+    np.testing.assert_array_equal(found.rankings[0], model.predict(target.indices).mean)
+    # What the second opinion adds for uncertainty is less where the first would have tried than it is without it.
+    estimate = model.predict(target.indices)
+    first = int(found.rankings[0].argmax())
+    assert found.rankings[1][first] < (estimate.mean + estimate.std)[first] - 0.5 * estimate.std[first]
+    model.update(told(target, np.arange(3)))
+    assert model.opinions(target.indices[:5]).rankings.shape == (5, 5)
+
+
+def test_a_device_unlike_its_only_twin_is_found_out() -> None:
+    # Synthetic: the twin likes wide tiles, the device narrow ones, and the search must leave what the twin recommends.
+    twin, target = device("a", 7, 1), device("d", 1, 4)
+    tuner = Tuner(target.task, TwinProcess(target.task, [twin]), Portfolio(), Candidates(target.task.space, target.indices), seed=0)
+    found = tune(tuner, Replay(target), Budget(trials=64), 16)
+    assert found.trials.throughput.max() > 0.95 * target.best
+    assert found.trials.throughput[:16].max() < 0.8 * target.best
+
+
+def test_failures_alone_leave_a_prior() -> None:
+    twins, target = [device("a", 2, 1), device("b", 7, 2)], device("d", 2, 4)
+    model = TwinProcess(target.task, twins)
+    before = model.predict(target.indices)
+    promising = np.argsort(-before.mean)[:20]
+    model.update(Trials.none().and_then(target.indices[promising], np.zeros(20), np.zeros(20, dtype=bool)))
+    after = model.predict(target.indices)
+    assert np.isfinite(after.mean).all()
+    assert np.isfinite(after.std).all()
+    assert after.mean[promising].max() < 0.5 * before.mean[promising].min()
 
 
 def test_hybrid_turns_to_twins_where_there_are_any(fitted: Hybrid) -> None:
