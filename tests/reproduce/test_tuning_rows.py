@@ -48,6 +48,17 @@ def rows_of(out: Outputs) -> dict[tuple[str, str], Row]:
     return out._rows
 
 
+def test_the_area_that_is_lost_is_shared_among_the_parts_of_a_session() -> None:
+    found = {"hills": study(failed="clumsy"), "none": empty()}
+    table = tables.lost_table(rows.views(found, ["hills", "none"])).set_index("framework")
+    assert "clumsy" not in table.index
+    assert (table["families"] == 2).all()
+    parts = ["first batch", "to trial 64", "later"]
+    np.testing.assert_allclose(table.loc["xgb", parts].to_numpy(dtype=float), [(8 * 0.6 + 8 * 0.2) / 40, 24 * 0.2 / 40, 0])
+    areas = found["hills"].measures.groupby("framework")["area"].mean()
+    np.testing.assert_allclose(1 - table[parts].sum(axis=1), areas[table.index])
+
+
 def test_gains_are_over_the_rival_and_what_did_not_run_is_said(tmp_path: Path) -> None:
     found = {"hills": study(), "none": empty()}
     out = Outputs(tmp_path, task="metatune-output-performance")

@@ -11,7 +11,7 @@ import pandas as pd
 from workbench.metrics import Interval
 from workbench.reproduce.claims import paper_table
 from workbench.reproduce.tuning import comparisons
-from workbench.reproduce.tuning.measures import CHECKPOINTS, curve, network_curves, round_errors
+from workbench.reproduce.tuning.measures import AREA_TRIALS, CHECKPOINTS, curve, network_curves, round_errors
 from workbench.reproduce.tuning.rows import View
 from workbench.reproduce.tuning.studies import Study
 
@@ -26,6 +26,7 @@ __all__ = [
     "error_curves",
     "error_table",
     "final_gains",
+    "lost_table",
     "minutes",
     "network_panel",
     "order",
@@ -123,6 +124,31 @@ def best_curves(view: View) -> pd.DataFrame:
     for (framework, _), curves in by_seed.items():
         found.setdefault(framework, []).append(np.mean(curves, axis=0))
     return _bands({name: np.array(curves) for name, curves in found.items()})
+
+
+def lost_table(views: Sequence[View], batch: int = 16) -> pd.DataFrame:
+    """Where the area under best so far is lost: a row for tasks and framework, a mean over tasks and seeds.
+
+    Returns:
+        Columns tasks, framework, families (independent ones among the tasks), then of 1 - area (`measures`) what is lost in the first batch, before anything
+        was measured, in the trials up to 64, and later; the three add up to 1 - area.
+    """
+    rows = []
+    for view in views:
+        if view.reason:
+            continue
+        families = view.frame["family"].nunique()
+        lost: dict[str, list[np.ndarray]] = {}
+        for study in view.studies:
+            for cell in study.cells:
+                if not cell.session.failed:
+                    counted = min(AREA_TRIALS, cell.budget)
+                    parts = np.split((1 - curve(cell.session, counted)) / counted, [min(batch, counted), min(64, counted)])
+                    lost.setdefault(cell.framework, []).append(np.array([part.sum() for part in parts]))
+        for framework, found in lost.items():
+            first, middle, late = np.mean(found, axis=0)
+            rows.append({"tasks": view.label, "framework": framework, "families": families, "first batch": first, "to trial 64": middle, "later": late})
+    return pd.DataFrame(rows)
 
 
 def task_curves(study: Study, task: str) -> pd.DataFrame | str:
