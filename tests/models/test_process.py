@@ -127,6 +127,17 @@ def test_seeds_repeat_and_leave_the_callers_generator_alone(monkeypatch: pytest.
 
 
 @pytest.mark.filterwarnings("ignore:.*added jitter.*")
+def test_a_step_far_out_leaves_every_prior_a_density() -> None:
+    # An optimizer's step may go so far that rounding makes 0 of a length or a variance, and there the priors have none.
+    kernel = module._kernel([0, 1], [2])
+    for name, parameter in kernel.named_parameters():
+        if parameter.requires_grad:
+            parameter.data.fill_(-1e4)
+            assert "raw" in name
+    for _, owner, prior, closure, _ in kernel.named_priors():
+        assert torch.isfinite(prior.log_prob(closure(owner))).all()
+
+
 def test_rows_that_are_alike_and_knobs_that_never_vary() -> None:
     data = synthetic((1000,), 12)
     frame = pd.concat([data.frame] * 20, ignore_index=True).assign(s2=3, s3=3)

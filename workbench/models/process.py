@@ -32,8 +32,8 @@ _FITTED, _STEPS = 300, 60
 _SLOWEST = 2.0
 # Variance of the level of a size: as good as unknown, a factor of e^2 either way.
 _LEVEL = 4.0
-# The least variance: below it is rounding.
-_LEAST = 1e-9
+# The least variance and the shortest length: below it is rounding.
+_LEAST, _SHORTEST = 1e-9, 1e-3
 # Most rows of a kernel matrix that are made at once.
 _CHUNK = 4096
 
@@ -199,7 +199,7 @@ def _fitted(inputs: torch.Tensor, labels: torch.Tensor, knobs: Sequence[int], si
         start = {name: value.clone() for name, value in gp.state_dict().items()}
         try:
             fit_gpytorch_mll(ExactMarginalLogLikelihood(gp.likelihood, gp), optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs={"options": {"maxiter": _STEPS}})
-        except ModelFittingError:
+        except (ModelFittingError, ValueError):  # the latter where a step leaves the support of a prior
             gp.load_state_dict(start)  # where the priors are highest
     gp.requires_grad_(False)
     return gp.covar_module, float(gp.likelihood.noise)
@@ -208,16 +208,23 @@ def _fitted(inputs: torch.Tensor, labels: torch.Tensor, knobs: Sequence[int], si
 def _kernel(knobs: Sequence[int], sizes: Sequence[int]) -> Kernel:
     """Of a schedule on any size, of a schedule on near sizes, and of a size."""
     from botorch.models.kernels.categorical import CategoricalKernel
+    from gpytorch.constraints import GreaterThan
     from gpytorch.kernels import MaternKernel, ScaleKernel
     from gpytorch.priors import LogNormalPrior
 
-    schedule = MaternKernel(2.5, ard_num_dims=len(knobs), active_dims=tuple(knobs), lengthscale_prior=LogNormalPrior(math.log(2), 1.0))
-    near = MaternKernel(0.5, active_dims=tuple(sizes), lengthscale_prior=LogNormalPrior(math.log(2), 0.7))
+    # Rounding would make 0, where the priors have no density, of what goes towards it.
+    length, variance = GreaterThan(_SHORTEST), GreaterThan(_LEAST)
+    schedule = MaternKernel(
+        2.5, ard_num_dims=len(knobs), active_dims=tuple(knobs), lengthscale_prior=LogNormalPrior(math.log(2), 1.0), lengthscale_constraint=length
+    )
+    near = MaternKernel(0.5, active_dims=tuple(sizes), lengthscale_prior=LogNormalPrior(math.log(2), 0.7), lengthscale_constraint=length)
     # 1 for equal sizes, exp(-1000) for others: they have nothing in common here.
     level = ScaleKernel(CategoricalKernel(active_dims=tuple(sizes)))
     level.outputscale, level.base_kernel.lengthscale = _LEVEL, 1e-3
     level.requires_grad_(False)
     schedule.lengthscale, near.lengthscale = 2.0, 2.0
-    shared, apart = (ScaleKernel(part, outputscale_prior=LogNormalPrior(math.log(0.05), 2.0)) for part in (schedule, schedule * near))
+    shared, apart = (
+        ScaleKernel(part, outputscale_prior=LogNormalPrior(math.log(0.05), 2.0), outputscale_constraint=variance) for part in (schedule, schedule * near)
+    )
     shared.outputscale, apart.outputscale = 0.05, 0.05
     return (shared + apart + level).double()
