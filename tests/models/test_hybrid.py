@@ -188,6 +188,19 @@ def test_a_batch_of_opinions_spreads_and_counts_what_is_being_tried() -> None:
     assert model.opinions(target.indices[:5]).rankings.shape == (5, 5)
 
 
+def test_one_opinion_in_four_knows_nothing_of_the_twins() -> None:
+    # Synthetic: twins just like the device, so that who listens to them agrees with them.
+    twins, target = [device("a", 2, 1), device("b", 2, 2)], device("d", 2, 4)
+    model = TwinProcess(target.task, twins)
+    model.update(told(target, np.arange(0, len(target), 50)))
+    found = model.opinions(target.indices)
+    own = model.predict(target.indices)
+    np.testing.assert_allclose(found.rankings[0], own.mean / model._scale)
+    agreed = [spearman(own.mean, ranking) for ranking in found.rankings]
+    alone = [number for number in range(16) if number % 4 == 3]
+    assert min(agreed[number] for number in range(16) if number not in alone) > max(agreed[number] for number in alone)
+
+
 def test_a_device_unlike_its_only_twin_is_found_out() -> None:
     # Synthetic: the twin likes wide tiles, the device narrow ones, and the search must leave what the twin recommends.
     twin, target = device("a", 7, 1), device("d", 1, 4)

@@ -7,7 +7,7 @@ knobs, is learnt from the twins themselves: each in turn is the device that the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,8 @@ _FACTORS = (0.3, 1.0, 3.0, 10.0)
 _SCALE_SPREAD, _FACTOR_SPREAD = 0.5, 1.5
 # Standard deviations above the mean by which the opinions rank in turn, and how many opinions there are: as many as a batch has.
 _OPTIMISM, _OPINIONS = (0.0, 1.0, 2.0), 16
+# One opinion in so many is of a process without twins, with its optimism, the least variance that it takes for granted, and its noise.
+_ALONE, _OPTIMISM_ALONE, _LEAST_SPREAD, _NOISE_ALONE = 4, 2.0, 0.02, 0.002
 
 
 def twins_of(task: TuningTask, history: Sequence[MeasuredTask]) -> list[MeasuredTask]:
@@ -63,9 +65,13 @@ class Prior:
 
     def kernel(self, at: Said, other: Said) -> Floats:
         """Covariance [n, m]."""
+        found: Floats = self.weight * (at[1].T @ other[1]) + self.constant + self.knobs * self.near(at, other)
+        return found
+
+    def near(self, at: Said, other: Said) -> Floats:
+        """Correlation by the knobs alone [n, m]."""
         distance = np.sqrt(5) * cdist(at[2] / self.lengths, other[2] / self.lengths)
-        near = (1 + distance + distance**2 / 3) * np.exp(-distance)
-        found: Floats = self.weight * (at[1].T @ other[1]) + self.constant + self.knobs * near
+        found: Floats = (1 + distance + distance**2 / 3) * np.exp(-distance)
         return found
 
     def variance(self, at: Said) -> Floats:
@@ -148,6 +154,36 @@ def _said(tables: Sequence[tuple[NDArray[np.int64], Floats]], indices: ArrayLike
     return average, np.where(np.isfinite(said), said, average)
 
 
+@dataclass(eq=False)
+class _Belief:
+    # What a process says of configurations `at`: mean and variance [n], and what each trial explains of them [trials, n].
+    at: Said
+    kernel: Callable[[Said, Said], Floats]
+    noise: float
+    mean: Floats
+    variance: Floats
+    explained: Floats
+
+    @classmethod
+    def of(
+        cls, at: Said, kernel: Callable[[Said, Said], Floats], noise: float, mean: Floats, variance: Floats, seen: Said, lower: Floats, error: Floats
+    ) -> _Belief:
+        # After trials `seen`, whose covariance has the factor `lower`, and which lay `error` off the mean, solved by it.
+        explained = scipy.linalg.solve_triangular(lower, kernel(seen, at), lower=True)
+        return cls(at, kernel, noise, mean + error @ explained, np.maximum(variance - np.square(explained).sum(axis=0), 0.0), explained)
+
+    def ranking(self, optimism: float) -> Floats:
+        found: Floats = self.mean + optimism * np.sqrt(self.variance)
+        return found
+
+    def assume(self, place: int) -> None:
+        # That configuration is tried: the mean stays, since nobody knows what will come of it, and the variance falls.
+        one = self.at[0][place : place + 1], self.at[1][:, place : place + 1], self.at[2][place : place + 1]
+        row = (self.kernel(one, self.at)[0] - self.explained[:, place] @ self.explained) / np.sqrt(self.variance[place] + self.noise)
+        self.explained = np.vstack([self.explained, row])
+        self.variance = np.maximum(self.variance - np.square(row), 0.0)
+
+
 class TwinProcess(Adapted):
     """See the module.
 
@@ -168,6 +204,7 @@ class TwinProcess(Adapted):
         self._prior = prior or learn_prior(task.space, twins)
         self._seen: tuple[Said, Floats, Floats] | None = None
         self._scale, self._factor = 1.0, 1.0
+        self._label: Floats = np.empty(0)
 
     def update(self, trials: Trials) -> None:
         """See `Adapted`. How far the task's best lies above the best so far, and how far this device is from its twins, are the likeliest of a grid."""
@@ -175,6 +212,7 @@ class TwinProcess(Adapted):
         if not len(trials):
             return
         at, label = self._at(trials.indices), trials.label
+        self._label = label
         covariance, noise = self._prior.kernel(at, at), self._prior.noise * np.eye(len(trials))
         ran, likeliest = int((label > 0).sum()), -np.inf
         for factor in _FACTORS:
@@ -190,34 +228,51 @@ class TwinProcess(Adapted):
 
     def predict(self, indices: ArrayLike) -> Estimate:
         """See `Adapted`; before the first trial the average of the twins."""
-        mean, variance, _ = self._posterior(self._at(indices))
-        return Estimate(self._scale * mean, self._scale * np.sqrt(variance))
+        belief = self._belief(self._at(indices))
+        return Estimate(self._scale * belief.mean, self._scale * np.sqrt(belief.variance))
 
     def opinions(self, indices: ArrayLike) -> Opinions:
-        """See `Adapted`. Each opinion takes for granted that what those before it rank first is tried already, so that a batch tries one guess only once."""
+        """See `Adapted`. Each opinion takes for granted that what those before it rank first is tried already, so that a batch tries one guess only once.
+
+        Once there are trials, one opinion in four is that of a process which knows nothing of the twins: all of them may be wrong of this device.
+        """
         at = self._at(indices)
-        mean, variance, explained = self._posterior(at)
+        beliefs = [self._belief(at), *([] if self._seen is None else [self._alone(at)])]
         rankings: list[Floats] = []
-        taken = np.zeros(len(mean), dtype=bool)
-        for number in range(min(_OPINIONS, len(mean))):
-            rankings.append(mean + _OPTIMISM[number % len(_OPTIMISM)] * np.sqrt(variance))
+        taken = np.zeros(len(at[0]), dtype=bool)
+        for number in range(min(_OPINIONS, len(at[0]))):
+            turn, place = divmod(number, _ALONE)
+            alone = len(beliefs) > 1 and place == _ALONE - 1
+            optimism = _OPTIMISM[(number - turn if len(beliefs) > 1 else number) % len(_OPTIMISM)]
+            rankings.append(beliefs[1].ranking(_OPTIMISM_ALONE) if alone else beliefs[0].ranking(optimism))
             first = int(np.where(taken, -np.inf, rankings[-1]).argmax())
             taken[first] = True
-            one = at[0][first : first + 1], at[1][:, first : first + 1], at[2][first : first + 1]
-            row = self._factor * self._prior.kernel(one, at)[0] - explained[:, first] @ explained
-            row /= np.sqrt(variance[first] + self._prior.noise)
-            explained = np.vstack([explained, row])
-            variance = np.maximum(variance - np.square(row), 0.0)
-        return Opinions(np.array(rankings).reshape(-1, len(mean)), (1,) * max(1, len(rankings)))
+            for belief in beliefs:
+                belief.assume(first)
+        return Opinions(np.array(rankings).reshape(-1, len(at[0])), (1,) * max(1, len(rankings)))
 
-    def _posterior(self, at: Said) -> tuple[Floats, Floats, Floats]:
-        # Mean and variance [n], and what each trial explains of them [trials, n].
-        mean, variance = at[0], self._factor * self._prior.variance(at)
+    def _belief(self, at: Said) -> _Belief:
+        def kernel(left: Said, right: Said) -> Floats:
+            return self._factor * self._prior.kernel(left, right)
+
+        variance = self._factor * self._prior.variance(at)
         if self._seen is None:
-            return mean, variance, np.empty((0, len(mean)))
+            return _Belief(at, kernel, self._prior.noise, at[0], variance, np.empty((0, len(at[0]))))
         seen, lower, error = self._seen
-        explained = scipy.linalg.solve_triangular(lower, self._factor * self._prior.kernel(seen, at), lower=True)
-        return mean + error @ explained, np.maximum(variance - np.square(explained).sum(axis=0), 0.0), explained
+        return _Belief.of(at, kernel, self._prior.noise, at[0], variance, seen, lower, error)
+
+    def _alone(self, at: Said) -> _Belief:
+        # Around the mean of the trials, by the knobs alone; how far they vary is what they show.
+        assert self._seen is not None
+        seen, spread = self._seen[0], max(float(self._label.var()), _LEAST_SPREAD)
+
+        def kernel(left: Said, right: Said) -> Floats:
+            return spread * self._prior.near(left, right)
+
+        lower = scipy.linalg.cholesky(kernel(seen, seen) + _NOISE_ALONE * np.eye(len(self._label)), lower=True)
+        error = scipy.linalg.solve_triangular(lower, self._label - self._label.mean(), lower=True)
+        mean, variance = np.full(len(at[0]), self._label.mean()), np.full(len(at[0]), spread)
+        return _Belief.of(at, kernel, _NOISE_ALONE, mean, variance, seen, lower, error)
 
     def _at(self, indices: ArrayLike) -> Said:
         return *_said(self._tables, indices), self._space.coordinates(indices)
