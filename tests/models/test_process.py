@@ -63,7 +63,8 @@ def dense(process: ScheduleProcess, frame: pd.DataFrame, told: dict[int, float])
 
 def test_each_measurement_leaves_what_a_dense_solve_gives(data: Dataset, process: ScheduleProcess) -> None:
     rows = of(data, 2000)
-    asked, told = process.ask(rows), {}
+    asked = process.ask(rows)
+    told: dict[int, float] = {}
     for place in (None, 3, 17, 3, 30):
         if place is not None:
             told[place] = float(rows["time_s"][place])
