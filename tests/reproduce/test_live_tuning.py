@@ -51,7 +51,8 @@ def said(out: str, kind: str) -> list[str]:
 
 def sessions(folder: Path) -> dict[str, tuple[list[int], list[float]]]:
     """Name of a session's file -> configurations in order, and their throughput."""
-    results = {path.name: load_result(path).outcome.trials for path in sorted((folder / "sessions").iterdir())}
+    # Of a file that is being written when it is killed a hidden part is left, which nothing reads.
+    results = {path.name: load_result(path).outcome.trials for path in sorted((folder / "sessions").glob("*.json"))}
     return {name: (trials.indices.tolist(), trials.throughput.tolist()) for name, trials in results.items()}
 
 
