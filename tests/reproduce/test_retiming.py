@@ -25,7 +25,7 @@ from workbench.reproduce.retiming import LEFT_OUT, WITHIN, bars, cases, choose, 
 from workbench.schema import Device
 from workbench.tune.tries import Tries
 
-TRIED = {"tried": "chosen"}
+TRIED = {"tried": ("chosen", 5)}
 FAST_FIT = {"chosen": CompactSchedule(Options(hidden=0, terms=2, restarts=2, steps=15, inputs="schedule"))}
 
 
@@ -113,7 +113,7 @@ def test_every_recipe_has_a_choice_of_its_own() -> None:
 
     data = invented((64,))
     wanted = cases(data, splits=1)
-    of = choose(data, {**FAST_FIT, "worst": Slowest()}, wanted, tried={**TRIED, "least bad": "worst"}).set_index("choice")
+    of = choose(data, {**FAST_FIT, "worst": Slowest()}, wanted, tried={**TRIED, "least bad": ("worst", 5)}).set_index("choice")
     assert list(of.index) == ["chosen", "worst", "tried", "least bad", "best", "random"]
     times = data.frame["time_s"].to_numpy()[wanted[0].candidates]
     assert of.loc["worst", "measured_s"] == times.max()
@@ -168,7 +168,7 @@ def test_tries_learn_from_the_size_that_was_left_out() -> None:
         def predict_time_s(self, frame: pd.DataFrame) -> np.ndarray:
             return 1 / frame["time_s"].to_numpy()
 
-    of = choose(data, {"first": Backwards()}, wanted, tried={"tried": "first"}).set_index("choice")
+    of = choose(data, {"first": Backwards()}, wanted, tried={"tried": ("first", 5)}).set_index("choice")
     assert of.loc["first", "measured_s"] > 2 * of.loc["best", "measured_s"]
     assert of.loc["tried", "measured_s"] == of.loc["best", "measured_s"]
 
@@ -177,7 +177,7 @@ def test_what_trying_costs_is_from_one_start_to_the_next() -> None:
     data = invented((64, 128), 4)
     frame = data.frame.assign(timestamp=[0.0, 2.0, 4.0, 900.0, 1000.0, 1001.0, 1002.0, 1003.0])
     # A pause counts for nothing.
-    assert [trying_s(replace(data, frame=frame), n) for n in (64, 128)] == [10.0, 5.0]
+    assert [trying_s(replace(data, frame=frame), n) for n in (64, 128)] == [24.0, 12.0]
     assert np.isnan(trying_s(replace(data, frame=frame.iloc[:1]), 64))
 
 

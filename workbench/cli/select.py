@@ -81,8 +81,8 @@ def select(
     """Say which variant of a kernel is predicted to be the fastest: library, threads, device, schedule. Nothing is run, except with --try.
 
     The kernel's parameters are options of their own: --m 512 --n 512 --k 512 for mm, --n 1024 for blur. Densities and the stride s may be left out.
-    With --try 5 five schedules are built, checked and timed on this machine, one after another. The first is the one predicted to be the fastest, and of three
-    one is what the networks rank first; the others a Gaussian process chooses, which knows every schedule that was measured and learns from each try. The
+    With --try 12 twelve schedules are built, checked and timed on this machine, one after another. The first is the one predicted to be the fastest, and of
+    three one is what the networks rank first; the others a Gaussian process chooses, which knows every schedule that was measured and learns from each try. The
     answer is the fastest of them by its measured time, with what trying cost and after how many runs it is paid for.
     """
     from workbench.kernels import kernel as kernel_of
