@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from workbench.data.datasets import Dataset
 from workbench.errors import DataError, UsageError
 from workbench.features.hardware import HardwareTerms
 from workbench.features.knobs import KnobVectors
+from workbench.features.remembered import Remembered
 from workbench.features.supergraph import SuperGraphs
 from workbench.kernels.base import Kernel
 from workbench.kernels.recorded import YOLO
@@ -66,11 +68,17 @@ class TuningTask:
         Raises:
             SpaceError: an index that is not in the space.
         """
-        given = np.asarray(indices)
-        parts = [self._knobs.of(given)]
+        return self._remembered.of(indices)
+
+    @cached_property
+    def _remembered(self) -> Remembered:
+        return Remembered(self._vectors, len(self.columns))
+
+    def _vectors(self, indices: NDArray[Any]) -> _Floats:
+        parts = [self._knobs.of(indices)]
         if self._terms is not None:
-            parts.append(self._terms.of(given))
-        parts.append(np.tile(np.array(list(self._sizes.values()), dtype=np.float32), (len(given), 1)))
+            parts.append(self._terms.of(indices))
+        parts.append(np.tile(np.array(list(self._sizes.values()), dtype=np.float32), (len(indices), 1)))
         return np.concatenate(parts, axis=1)
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workbench.errors import UsageError
+from workbench.features.remembered import Remembered
 from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.models.bases import Bases, Objective, fit_bases, history_of
 from workbench.models.boosting import XgbXfer, XgbXferShrunk
@@ -94,9 +95,7 @@ class _Scaled:
 class _OnTask(Adapted):
     def __init__(self, task: TuningTask, bases: Bases, posterior: Posterior | _Scaled, shrunk: Adapted | None, transfer: Adapted) -> None:
         self._task, self._bases, self._posterior, self._shrunk, self._transfer = task, bases, posterior, shrunk, transfer
-        self._known: NDArray[Any] = np.empty(0, dtype=task.space.dtype)
-        self._inputs: _Floats = np.empty((0, len(bases.history.columns)), dtype=np.float32)
-        self._said: _Floats = np.empty((0, bases.crossed[0].shape[1]), dtype=np.float32)
+        self._remembered = Remembered(self._find, len(bases.history.columns) + bases.crossed[0].shape[1])
 
     def update(self, trials: Trials) -> None:
         self._transfer.update(trials)
@@ -117,14 +116,10 @@ class _OnTask(Adapted):
 
     def _at(self, indices: ArrayLike) -> tuple[_Floats, _Floats]:
         # Columns and bases of each configuration are found once.
-        given = np.asarray(indices)
-        new = np.setdiff1d(given, self._known)
-        if len(new):
-            inputs = self._bases.history.standardised(self._task, self._task.vectors(new))
-            known = np.concatenate([self._known, new])
-            order = np.argsort(known)
-            self._known = known[order]
-            self._inputs = np.concatenate([self._inputs, inputs])[order]
-            self._said = np.concatenate([self._said, self._bases.predict(inputs)])[order]
-        places = np.searchsorted(self._known, given)
-        return self._inputs[places], self._said[places]
+        found = self._remembered.of(indices)
+        columns = len(self._bases.history.columns)
+        return found[:, :columns], found[:, columns:]
+
+    def _find(self, indices: NDArray[Any]) -> _Floats:
+        inputs = self._bases.history.standardised(self._task, self._task.vectors(indices))
+        return np.concatenate([inputs, self._bases.predict(inputs)], axis=1)
