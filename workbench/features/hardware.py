@@ -242,5 +242,7 @@ def _float(number: Number) -> Any:
 
 def _moves(extent: Number, stride: Number, mod: Number) -> Any:
     # Places that a loop leads to: an access that stands still for some iterations is at one in them.
-    stays = np.where(np.asarray(mod) > 0, mod, extent)
-    return _float(extent) / np.where(np.asarray(stride) != 0, 1, stays)
+    if not isinstance(stride, np.ndarray) and stride:
+        return _float(extent)
+    stays = np.where(mod > 0, mod, extent) if isinstance(mod, np.ndarray) else mod if mod > 0 else extent
+    return _float(extent) / (np.where(stride != 0, 1, stays) if isinstance(stride, np.ndarray) else stays)

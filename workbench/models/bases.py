@@ -37,6 +37,7 @@ _HIDDEN = (96, 64)
 _ENSEMBLES, _NETWORKS = 3, 2  # that are averaged
 _STEPS = 600
 _BATCH = 256
+_PIECE = 512  # rows
 _FOLDS = 4
 _CONSTANT = 1e-4  # standard deviation of a column that says nothing
 _CLIP = 4.0  # standard deviations beyond which a column says no more
@@ -186,9 +187,10 @@ class _Networks:
         return torch.baddbmm(self.biases[-1], hidden, self.weights[-1])[..., 0]
 
     def predict(self, inputs: _Floats) -> _Floats:
-        # [members, n]
+        # [members, n]; in pieces whose hidden layers fit into the cache
         with torch.no_grad():
-            found: _Floats = self.forward(torch.from_numpy(inputs).expand(len(self.weights[0]), -1, -1)).numpy()
+            pieces = [self.forward(part.expand(len(self.weights[0]), -1, -1)) for part in torch.from_numpy(inputs).split(_PIECE)]
+            found: _Floats = torch.cat(pieces, dim=1).numpy()
         return found
 
 
