@@ -68,11 +68,12 @@ class TuningTask:
         Raises:
             SpaceError: an index that is not in the space.
         """
-        return self._remembered.of(indices)
+        given = np.asarray(indices)
+        return self._remembered.of(given, lambda places: self._vectors(given[places]))
 
     @cached_property
     def _remembered(self) -> Remembered:
-        return Remembered(self._vectors, len(self.columns))
+        return Remembered(len(self.columns))
 
     def _vectors(self, indices: NDArray[Any]) -> _Floats:
         parts = [self._knobs.of(indices)]

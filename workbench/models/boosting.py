@@ -224,7 +224,7 @@ class _Looking(Adapted):
         missing = [] if base is None else [name for name in base.columns if name not in self._all]
         self._others = tuple(missing)  # columns that the base knows from other tasks, zeros here
         self._all |= {name: len(view.columns) + i for i, name in enumerate(missing)}
-        self._margins = Remembered(self._margins_of, 1, np.float64)
+        self._margins = Remembered(1, np.float64)
 
     def _look(self, trials: Trials) -> NDArray[np.float32]:
         # Rows of all trials, [trials, columns of the view and `_others`].
@@ -236,30 +236,24 @@ class _Looking(Adapted):
         self._seen = trials.indices.copy()
         return np.concatenate([self._rows, np.zeros((len(trials), len(self._others)), dtype=np.float32)], axis=1)
 
-    def _margins_of(self, indices: NDArray[Any]) -> Floats:
-        if self._base is None:
-            return np.zeros((len(indices), 1))
-        columns = self._base.columns
-        return self._base.margin(self._view.of(indices, columns), {name: i for i, name in enumerate(columns)})[:, None]
-
-    def _base_margin(self, indices: NDArray[Any]) -> Floats:
-        # What the base says of configurations does not change with the trials.
-        found: Floats = self._margins.of(indices)[:, 0]
+    def _base_margin(self, indices: NDArray[Any], rows: NDArray[np.float32], columns: Mapping[str, int]) -> Floats:
+        # What the base says of configurations [n], whose rows are given: it does not change with the trials.
+        base = self._base
+        if base is None:
+            return np.zeros(len(rows))
+        found: Floats = self._margins.of(indices, lambda places: base.margin(rows[places], columns)[:, None])[:, 0]
         return found
 
     def predict(self, indices: ArrayLike) -> Estimate:
         """See `Adapted`; no spread."""
         given = np.asarray(indices)
-        return Estimate(self._mean(given), np.full(len(given), np.nan))
-
-    def _correction(self, indices: NDArray[Any], onto: Floats | None = None) -> Floats:
-        # What the trees that were grown on trials say, where there are any.
-        assert self._trees is not None
-        columns = self._trees.columns
-        return self._trees.margin(self._view.of(indices, columns), {name: i for i, name in enumerate(columns)}, onto)
+        grown = [trees for trees in (self._base, self._trees) if trees is not None]
+        wanted = tuple(dict.fromkeys(name for trees in grown for name in trees.columns))
+        rows, columns = self._view.of(given, wanted), {name: i for i, name in enumerate(wanted)}
+        return Estimate(self._mean(given, rows, columns), np.full(len(given), np.nan))
 
     @abstractmethod
-    def _mean(self, indices: NDArray[Any]) -> Floats: ...
+    def _mean(self, indices: NDArray[Any], rows: NDArray[np.float32], columns: Mapping[str, int]) -> Floats: ...
 
 
 class _Xgb(_Looking):
@@ -278,21 +272,18 @@ class _Xgb(_Looking):
         share = 0.5 ** (len(trials) / _TOP)
         self._share = share if share >= _LEAST_SHARE else 0.0
         rows = self._look(trials)
-        onto = self._onto(trials.indices)
+        onto = self._share * self._base_margin(trials.indices, rows, self._all) if self._base and self._share else None
         params = {**_AUTOTVM, **_OBJECTIVES[self._objective], "seed": self._seed}
         self._trees = _grown(rows, tuple(self._all), trials.label, params, _MOST, _WAIT, _TOP, onto)
         if self._objective == "rank":
             self._line = _line(self._trees.margin(rows, self._all, onto), trials.label)
 
-    def _onto(self, indices: NDArray[Any]) -> Floats | None:
-        return self._share * self._base_margin(indices) if self._base and self._share else None
-
-    def _mean(self, indices: NDArray[Any]) -> Floats:
-        onto = self._onto(indices)
+    def _mean(self, indices: NDArray[Any], rows: NDArray[np.float32], columns: Mapping[str, int]) -> Floats:
+        onto = self._share * self._base_margin(indices, rows, columns) if self._base and self._share else None
         if self._trees is None:
-            return np.zeros(len(indices)) if onto is None else onto
+            return np.zeros(len(rows)) if onto is None else onto
         slope, start = self._line
-        return slope * self._correction(indices, onto) + start
+        return slope * self._trees.margin(rows, columns, onto) + start
 
 
 class _Shrunk(_Looking):
@@ -307,15 +298,15 @@ class _Shrunk(_Looking):
         if not len(trials):
             return
         rows = self._look(trials)
-        base, label = self._base_margin(trials.indices), trials.label
+        base, label = self._base_margin(trials.indices, rows, self._all), trials.label
         prior = self._recipe.prior
         self._scale = float(np.clip((base @ base + prior) / (base @ label + prior), _LEAST_SHARE, 1.0))
         params = {**self._recipe.params, "seed": self._seed, "base_score": 0.0}
         self._trees = _grown(rows, tuple(self._all), self._scale * label - base, params, self._recipe.rounds)
 
-    def _mean(self, indices: NDArray[Any]) -> Floats:
-        found = self._base_margin(indices)
-        return (found if self._trees is None else found + self._correction(indices)) / self._scale
+    def _mean(self, indices: NDArray[Any], rows: NDArray[np.float32], columns: Mapping[str, int]) -> Floats:
+        found = self._base_margin(indices, rows, columns)
+        return (found if self._trees is None else found + self._trees.margin(rows, columns)) / self._scale
 
 
 def _view(task: TuningTask, kind: str) -> View:

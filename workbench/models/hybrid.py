@@ -95,7 +95,7 @@ class _Scaled:
 class _OnTask(Adapted):
     def __init__(self, task: TuningTask, bases: Bases, posterior: Posterior | _Scaled, shrunk: Adapted | None, transfer: Adapted) -> None:
         self._task, self._bases, self._posterior, self._shrunk, self._transfer = task, bases, posterior, shrunk, transfer
-        self._remembered = Remembered(self._find, len(bases.history.columns) + bases.crossed[0].shape[1])
+        self._remembered = Remembered(len(bases.history.columns) + bases.crossed[0].shape[1])
 
     def update(self, trials: Trials) -> None:
         self._transfer.update(trials)
@@ -116,7 +116,8 @@ class _OnTask(Adapted):
 
     def _at(self, indices: ArrayLike) -> tuple[_Floats, _Floats]:
         # Columns and bases of each configuration are found once.
-        found = self._remembered.of(indices)
+        given = np.asarray(indices)
+        found = self._remembered.of(given, lambda places: self._find(given[places]))
         columns = len(self._bases.history.columns)
         return found[:, :columns], found[:, columns:]
 
