@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,14 @@ import pytest
 from small_tuning import hills, small
 
 import workbench
-from workbench.errors import UsageError
-from workbench.reproduce.tuning import engine
-from workbench.reproduce.tuning.engine import Cell, run_experiment
-from workbench.reproduce.tuning.sessions import held_out
-from workbench.tune.code import modules
+from workbench.errors import DataError, UsageError
+from workbench.models.boosting import Xgb
+from workbench.reproduce.tuning import archive, engine
+from workbench.reproduce.tuning.engine import Cell, kept_sessions, run_experiment
+from workbench.reproduce.tuning.sessions import SAMPLES, held_out
+from workbench.tune.annealing import Annealing
+from workbench.tune.code import code_digest, modules
+from workbench.tune.policy import PolicySearch
 
 HERE = Path(__file__).parent
 
@@ -31,7 +35,7 @@ def fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def run(cache: Path, frameworks: tuple[str, ...] = ("random", "averages"), seeds: tuple[int, ...] = (0, 1), **options: object) -> list[Cell]:
+def run(cache: Path | None, frameworks: tuple[str, ...] = ("random", "averages"), seeds: tuple[int, ...] = (0, 1), **options: object) -> list[Cell]:
     return run_experiment(hills(), frameworks, seeds, cache=cache, lookup=small, **{"workers": 1, "samples": (0, 16, 64), **options})  # type: ignore[arg-type]
 
 
@@ -175,3 +179,45 @@ def test_sessions_are_kept_while_only_what_they_do_not_need_changes() -> None:
     # Imported at the top, within a function, and by name.
     assert {"tune/loop.py", "models/hybrid.py", "data/flextensor.py", "kernels/networks.toml"} <= needed
     assert not {"tune/selector.py", "models/compact.py", "reproduce/tuning/rows.py", "measure/replay.py"} & needed
+
+
+def test_what_another_framework_is_made_of_changes_no_session() -> None:
+    root = Path(workbench.__file__).parent
+    needed = {path.relative_to(root).as_posix() for path in modules(*engine._CODE, parts=(Xgb, Annealing))}
+    assert {"models/boosting.py", "tune/annealing.py", "tune/frameworks.py", "tune/loop.py", "features/views.py", "kernels/networks.toml"} <= needed
+    assert not {"models/hybrid.py", "models/metatune.py", "tune/bayes.py", "tune/policy.py"} & needed
+    digests = {code_digest(*engine._CODE, parts=parts) for parts in ((Xgb, Annealing), (Xgb, PolicySearch), ())}
+    assert len(digests) == 3
+
+
+def test_what_is_kept_with_the_project_is_not_computed_again(tmp_path: Path, fits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
+    first = run(None, ("averages", "random"), (0,), samples=SAMPLES)
+    kept = kept_sessions(hills(), ("averages", "random"), lookup=small)
+    assert sorted((name, task, seed) for name, task, seed, _ in kept.values()) == sorted((cell.framework, cell.task, 0) for cell in first)
+    path = archive.write("hills", kept)
+    assert path == tmp_path / "data/sessions/hills.parquet"
+    shutil.rmtree(tmp_path / "runs")
+    fits.write_text("")
+    # One seed is there, whole; the other is computed. With other settings nothing is there, and a cache of one's own knows nothing of it.
+    assert run(None, ("averages", "random"), (0,), samples=SAMPLES) == first
+    assert fits.read_text() == ""
+    assert len(run(None, ("averages",), (0, 1), samples=SAMPLES)) == 8
+    assert len(fits.read_text().splitlines()) == 4
+    run(None, ("averages",), (0,), samples=SAMPLES, trials=16)
+    run(tmp_path / "own", ("averages",), (0,), samples=SAMPLES)
+    assert len(fits.read_text().splitlines()) == 12
+    # Both seeds are kept now, from the archive and from the cache.
+    assert len(kept_sessions(hills(), ("averages",), lookup=small)) == 8
+
+
+def test_a_damaged_archive_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_ROOT", str(tmp_path))
+    path = archive.write("hills", {})
+    whole = path.read_bytes()
+    for damage in (whole[: len(whole) // 2], b"", b"no parquet"):
+        path.write_bytes(damage)
+        os.utime(path, ns=(len(damage), len(damage)))
+        with pytest.raises(DataError, match=r"hills\.parquet: no archive of sessions .* delete it"):
+            run(None, ("random",), (0,))
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -84,6 +84,7 @@ def report(
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Fresh runs of this profile only (default: the newest of each task).")] = None,
     results: Annotated[bool, typer.Option("--results", help="Write RESULTS.md from the reference run in figures/.")] = False,
     html: Annotated[bool, typer.Option("--html", help="Write runs/report.html.")] = False,
+    sessions: Annotated[bool, typer.Option("--sessions", help="Keep the tuning sessions of the reports in data/sessions.")] = False,
     manifest_file: _ManifestFile = None,
 ) -> None:
     """Show every claim beside the reference run and the newest run, with a verdict."""
@@ -102,6 +103,15 @@ def report(
     scorecard = build_scorecard(root, profile)
     written = [write_results(root, manifest)] if results else []
     written += [write_html(root, manifest, scorecard)] if html else []
+    if sessions:
+        from workbench.reproduce.tuning import archive
+        from workbench.reproduce.tuning.contenders import contenders
+        from workbench.reproduce.tuning.engine import kept_sessions
+        from workbench.reproduce.tuning.experiments import EXPERIMENTS
+
+        made = [made for make in EXPERIMENTS.values() if not (made := make()).reason and not made.recorded]
+        kept = {experiment.name: found for experiment in made if (found := kept_sessions(experiment, contenders()))}
+        written += [archive.write(name, found) for name, found in kept.items()]
     if as_json:
         typer.echo(json.dumps(scorecard.to_json(), indent=1, ensure_ascii=False))
     elif written:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,30 +16,41 @@ __all__ = ["code_digest", "modules"]
 _ROOT = Path(workbench.__file__).parent
 # What proposes, and kernels, which are imported by name. Of what these import, modules of the kinds below count: what measures, draws, judges or reports cannot
 # change a proposal, nor can a model or search that no framework has.
-_START, _BY_NAME = ("tune/frameworks.py", "tune/loop.py"), "kernels"
+_COMPOSED, _BY_NAME = "tune/frameworks.py", "kernels"
+_START = (_COMPOSED, "tune/loop.py")
 _KINDS = ("features", "kernels", "data", "models", "meta", "tune", "metrics", "knobs", "space", "loopnest", "schema")
 
 
 @functools.cache
-def code_digest(*others: Path) -> str:
-    """Sixteen hexadecimal digits of spaces, features, cost models and searches, and of `others`, modules of this package, with what they import of these."""
+def code_digest(*others: Path, parts: tuple[type, ...] = ()) -> str:
+    """Sixteen hexadecimal digits of spaces, features, cost models and searches, and of `others`, modules of this package, with what they import of these.
+
+    With `parts`, the classes that one framework is composed of, those of other frameworks do not count.
+    """
     digest = hashlib.sha256()
-    for path in modules(*others):
-        digest.update(f"{path.relative_to(_ROOT).as_posix()}\0".encode())
+    for path in modules(*others, parts=parts):
+        digest.update(f"{_name(path)}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
-def modules(*others: Path) -> list[Path]:
+def modules(*others: Path, parts: tuple[type, ...] = ()) -> list[Path]:
     """The files that `code_digest` reads."""
-    left = [*others, *(_ROOT / name for name in _START), *(_ROOT / _BY_NAME).glob("*.py")]
+    left = [*others, *(_ROOT / name for name in _START), *(_ROOT / _BY_NAME).glob("*.py"), *(Path(inspect.getfile(part)) for part in parts)]
     found: set[Path] = set()
     while left:
         path = left.pop()
         if path not in found:
             found.add(path)
+            if parts and path == _ROOT / _COMPOSED:
+                continue  # it counts, but what it imports is what frameworks are composed of
             left += [other for other in _imported(path) if other.relative_to(_ROOT).with_suffix("").parts[0] in _KINDS]
-    return sorted(found | {table for path in found for table in path.parent.glob("*.toml")})
+    return sorted(found | {table for path in found for table in path.parent.glob("*.toml") if _ROOT in table.parents})
+
+
+def _name(path: Path) -> str:
+    # A part of somebody else's framework lies elsewhere.
+    return path.relative_to(_ROOT).as_posix() if _ROOT in path.parents else path.name
 
 
 def _imported(path: Path) -> Iterator[Path]:

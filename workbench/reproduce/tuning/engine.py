@@ -1,4 +1,7 @@
-"""Many sessions on a cache: each is a file that is written whole, so that a run that was killed goes on where it was, and several runs share what they find."""
+"""Many sessions on a cache: each is a file that is written whole, so that a run that was killed goes on where it was, and several runs share what they find.
+
+What a report once computed may be kept for good (`archive`), and is not computed again while the code of its framework and its data stay what they were.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,15 @@ from workbench.errors import DataError, UsageError
 from workbench.models.surrogate import Surrogate
 from workbench.paths import project_root
 from workbench.reproduce.outputs import write_json
+from workbench.reproduce.tuning import archive
 from workbench.reproduce.tuning.contenders import contender
 from workbench.reproduce.tuning.experiments import Experiment, Split
 from workbench.reproduce.tuning.sessions import SAMPLES, Session, Settings, run_session
 from workbench.tune.code import code_digest
 from workbench.tune.frameworks import Framework
+from workbench.tune.portfolio import Portfolio
 
-__all__ = ["Cell", "Lookup", "run_experiment"]
+__all__ = ["Cell", "Lookup", "kept_sessions", "run_experiment"]
 
 _VERSION = 1
 # What can change a session's numbers beside what proposes: these, and importers, which are imported by name. Who learns from whom is in a session's record.
@@ -102,7 +107,7 @@ def run_experiment(
         batch: trials a round; None is the experiment's.
         samples: see `Settings`.
         workers: processes; 1 runs everything in this one.
-        cache: folder of the cache; None is runs/cache/tuning in the checkout.
+        cache: folder of the cache; None is runs/cache/tuning in the checkout, and what the archive has counts too.
         lookup: framework of a name.
 
     Returns:
@@ -120,8 +125,9 @@ def run_experiment(
     for name in chosen:
         if name not in splits:
             raise UsageError(f"experiment {experiment.name} has no task {name!r}; there are {', '.join(splits)}")
-    folder = (cache or project_root() / "runs" / "cache" / "tuning") / experiment.name
+    folder = (cache or _cache()) / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
+    known = archive.read(experiment.name) if cache is None else {}
     of_task = {task: Settings(_at_most(experiment.budget(splits[task].target), trials), batch or experiment.batch, tuple(samples)) for task in chosen}
     jobs: dict[tuple[str, ...], _Job] = {}
     found: dict[tuple[str, str, int], Session] = {}
@@ -130,7 +136,8 @@ def run_experiment(
         for task in chosen:
             settings = of_task[task]
             for seed in seeds:
-                cached = _read(_path(folder, experiment, name, splits[task], seed, settings))
+                path = _path(folder, experiment, one, splits[task], seed, settings)
+                cached = _read(path) or known.get(path.stem)
                 if cached is not None:
                     found[name, task, seed] = cached
                     continue
@@ -146,6 +153,28 @@ def run_experiment(
         for task in chosen
         for seed in seeds
     ]
+
+
+def kept_sessions(
+    experiment: Experiment, frameworks: Sequence[str], seeds: Sequence[int] = range(3), lookup: Lookup = contender
+) -> dict[str, tuple[str, str, int, Session]]:
+    """The sessions of a report that the cache or the archive has and that today's code would run: key -> framework, task, seed, session."""
+    folder, known = _cache() / experiment.name, archive.read(experiment.name)
+    found = {}
+    for one in map(lookup, frameworks):
+        for split in experiment.splits:
+            task = split.target.name
+            settings = Settings(experiment.budget(split.target), experiment.batch)
+            for seed in seeds:
+                path = _path(folder, experiment, one, split, seed, settings)
+                session = _read(path) or known.get(path.stem)
+                if session is not None:
+                    found[path.stem] = one.name, task, seed, session
+    return found
+
+
+def _cache() -> Path:
+    return project_root() / "runs" / "cache" / "tuning"
 
 
 def _at_most(budget: int, trials: int | None) -> int:
@@ -239,7 +268,7 @@ def _run_job(job: _Job, patient: bool) -> dict[tuple[str, str, int], Session] | 
             one = job.lookup(name)
             for task in job.tasks:
                 split = splits[task]
-                path = _path(job.folder, experiment, name, split, job.seed, job.settings)
+                path = _path(job.folder, experiment, one, split, job.seed, job.settings)
                 session = _read(path)
                 if session is None:
                     if fitted is None and not failed:
@@ -263,12 +292,14 @@ def _tuned(one: Framework, fitted: Surrogate, fit_s: float | None, split: Split,
         return Session.none(str(error))
 
 
-def _path(folder: Path, experiment: Experiment, framework: str, split: Split, seed: int, settings: Settings) -> Path:
+def _path(folder: Path, experiment: Experiment, framework: Framework, split: Split, seed: int, settings: Settings) -> Path:
     target = split.target
+    # Where all rank one pool, a model's own search is Portfolio.
+    parts = type(framework.surrogate()), type(framework.search()), Portfolio
     record = {
         "version": _VERSION,
-        "code": code_digest(*_CODE),
-        "framework": framework,
+        "code": code_digest(*_CODE, parts=parts),
+        "framework": framework.name,
         "task": target.name,
         "seed": seed,
         "settings": asdict(settings),
