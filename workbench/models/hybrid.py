@@ -43,7 +43,7 @@ class Hybrid(Surrogate):
     """
 
     name = "workbench"
-    ensemble: int = 2
+    ensemble: int = 1
     corrected: bool = True
     objective: Objective = "regression"
     feasibility: bool = True

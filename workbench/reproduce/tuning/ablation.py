@@ -90,7 +90,7 @@ VARIANTS = {
         _ours("bases alone", ensemble=0, corrected=False),
         _ours("bases and corrected trees, no process", ensemble=0),
         _ours("bases and processes, no corrected trees", corrected=False),
-        _ours("one process", ensemble=1),
+        _ours("two processes averaged", ensemble=2),
         _ours("no base for feasibility", feasibility=False),
         _ours("tree base learns order", objective="rank"),
         _beside("xgb-Xfer-shrunk", XgbXferShrunk),
