@@ -145,8 +145,7 @@ class _Trees:
 
     def predict(self, inputs: _Floats) -> _Floats:
         # [n]
-        said: _Floats = self.slope * self.booster.inplace_predict(inputs) + self.start
-        return said
+        return np.asarray(self.slope * self.booster.inplace_predict(inputs) + self.start, dtype=np.float32)
 
 
 def _fit_trees(history: History, chosen: NDArray[np.int64], seed: int, objective: Objective | Literal["feasibility"]) -> _Trees:
