@@ -52,7 +52,6 @@ def test_the_ranking_alone() -> None:
     tries = Tries(RANKED)
     assert run(tries, {"b": 0.5}) == [("a", "network"), ("b", "network"), ("c", "network")]
     assert tries.next() is None
-    assert tries.fastest == "b"
     assert run(Tries(RANKED), {}, count=2) == [("a", "network"), ("b", "network")]
     assert Tries(RANKED).next() == Pick("a", 1.0, "network")
 
@@ -65,7 +64,6 @@ def test_failures_are_never_tried_again_and_nothing_is_learnt_of_them() -> None:
     assert keys == ["a", "d", "c", "b"]
     assert len(tries) == 4
     assert tries.next() is None
-    assert tries.fastest is None
     assert cast(Any, said.asked).told == []
 
 
@@ -76,7 +74,6 @@ def test_two_processes_have_one_turn_for_the_better_of_them() -> None:
     # First by the time that is expected, then by what is to be gained over the best: both are of one kind in either process.
     assert found == [("a", "network"), ("y", "process"), ("b", "process")]
     assert (cast(Any, one.asked).told, cast(Any, two.asked).told) == ([(1, 1.0)], [(1, 0.8)])
-    assert tries.fastest == "y"
 
 
 @pytest.mark.parametrize("best_s", [None, 1.0])

@@ -68,12 +68,6 @@ class Tries(Generic[Key]):
     def __len__(self) -> int:
         return len(self._tried)
 
-    @property
-    def fastest(self) -> Key | None:
-        """Of those that were tried; None where none ran."""
-        ran = {key: seconds for key, seconds in self._tried.items() if seconds is not None}
-        return min(ran, key=ran.__getitem__, default=None)
-
     def next(self) -> Pick[Key] | None:
         """The next one; None where all were tried."""
         by_ranking = len(self._tried) % _TURN == 0
