@@ -83,7 +83,7 @@ def select(
     The kernel's parameters are options of their own: --m 512 --n 512 --k 512 for mm, --n 1024 for blur. Densities and the stride s may be left out.
     With --try 12 twelve schedules are built, checked and timed on this machine, one after another. The first is the one predicted to be the fastest, and of
     three one is what the networks rank first; the others a Gaussian process chooses, which knows every schedule that was measured and learns from each try. The
-    answer is the fastest of them by its measured time, with what trying cost and after how many runs it is paid for.
+    three fastest then take turns, and the answer is the one with the least time, with what trying cost and after how many runs it is paid for.
     """
     from workbench.kernels import kernel as kernel_of
     from workbench.tune.select import default_selector, load_selector
@@ -183,11 +183,12 @@ def _show_trial(selector: Selector, inputs: dict[str, int | float], trial: Trial
     workload = " ".join(f"{name}={value:g}" for name, value in inputs.items())
     title = f"{selector.kernel.name} {workload} · {len(trial.attempts)} of {trial.asked.variants:,} variants, tried here"
     table = Table(title=title, title_justify="left")
-    for column in ("variant", "by", "predicted", "measured", "status"):
-        table.add_column(column, overflow="fold", justify="right" if column in ("predicted", "measured") else "left")
+    for column in ("variant", "by", "predicted", "measured", "in turns", "status"):
+        table.add_column(column, overflow="fold", justify="right" if column in ("predicted", "measured", "in turns") else "left")
     for attempt in trial.attempts:
         measured = "" if attempt.measured_s is None else duration(attempt.measured_s)
-        table.add_row(str(attempt.variant), attempt.by, duration(attempt.predicted_s), measured, str(attempt.status))
+        turns = duration(min(attempt.turns_s)) if attempt.turns_s else ""
+        table.add_row(str(attempt.variant), attempt.by, duration(attempt.predicted_s), measured, turns, str(attempt.status))
     Console().print(table)
     for attempt in trial.attempts:
         if attempt.error:
@@ -214,7 +215,8 @@ def _paid(trial: Trial) -> str:
         return f"the first choice fails here ({trial.first.status}), which only trying tells; {costs}"
     if trial.runs_to_pay is None:
         return f"no other is faster than the first choice, so trying gained nothing here; {costs}"
-    gain = f"{duration(trial.gain_s)} a run less than the first choice ({100 * trial.gain_s / (trial.first.measured_s or 1.0):.2g}%, each measured once)"
+    once = "" if trial.first.turns_s else ", which was measured once"
+    gain = f"{duration(trial.gain_s)} a run less than the first choice ({100 * trial.gain_s / (trial.first.least_s or 1.0):.2g}%{once})"
     return f"{gain}; {costs}: trying pays after {trial.runs_to_pay:,} run{'s' if trial.runs_to_pay != 1 else ''}"
 
 

@@ -3,9 +3,9 @@
 - within a size: some schedules of a size train, and the model chooses among the others of that size;
 - size left out: the schedules of the other sizes train, and the model chooses among all of the size that it has not seen.
 
-What is chosen is the fastest of a few that are tried one after another, each measured once, as `tune.trial` does; the model's first choice, taken blindly,
-stands beside it. Chosen, best, random and the autoschedulers' schedules of a size then take turns in one process, so that what else the machine does meets all
-of them alike.
+What is chosen comes of a few that are tried one after another, each measured once, of which the fastest three then take turns, as `tune.trial` does; the
+model's first choice, taken blindly, stands beside it. Chosen, best, random and the autoschedulers' schedules of a size then take turns of their own in one process, so that what else the machine does
+meets all of them alike, and no turn that chose is one that judges.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from workbench.models.base import CostModel, Recipe, Rows
 from workbench.models.compact import CompactModel
 from workbench.models.compiled import CompiledModel, compile_model
 from workbench.models.process import Asked, fit_process
-from workbench.tune.tries import Group, Tries
+from workbench.tune.tries import TURNS, Group, Tries, finalists
 
-__all__ = ["LEFT_OUT", "TRIED", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "time_ratios", "trying_s"]
+__all__ = ["LEFT_OUT", "TRIED", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "settle", "time_ratios", "trying_s"]
 
 WITHIN, LEFT_OUT = "within a size", "size left out"
 WAYS = (WITHIN, LEFT_OUT)
@@ -94,9 +94,9 @@ def choose(
 ) -> pd.DataFrame:
     """What the models of each case choose, beside the fastest candidate by its label and one drawn at random.
 
-    A choice in `tried` is what trying some gives: of so many candidates that `tune.tries` chooses one after another, the first being the recipe's choice, the
-    one that took the least time when it was first measured (the first of `pass_s`; the label is the least of several passes, which who tries does not have). A
-    candidate whose first attempt failed is not chosen.
+    A choice in `tried` is what trying some gives: of so many candidates that `tune.tries` chooses one after another, the first being the recipe's choice, those
+    that took the least time when they were first measured (the first of `pass_s`; the label is the least of several passes, which who tries does not have), up
+    to three (`finalists`), between which `settle` decides. A candidate whose first attempt failed is not chosen.
 
     Args:
         dataset: with the space's `index` of each schedule as a column.
@@ -106,7 +106,7 @@ def choose(
         tried: name of a choice that tries some -> name of its recipe, and how many.
 
     Returns:
-        A row a case and choice (the names of `recipes` and `tried`, "best", "random"): way, size, split, choice, index, predicted_s (by the choice's own model,
+        A row a case and choice (the names of `recipes` and `tried`, "best", "random"), several of a choice that tries some, fastest first: way, size, split, choice, index, predicted_s (by the choice's own model,
         else by the first), measured_s (the label), candidates (how many), train_rows, training_s (from the training rows to the model, compiled where it is a
         single one).
     """
@@ -126,13 +126,11 @@ def choose(
             for recipe in {by for by, _ in tried.values()}
             if process is not None
         }
-        picked = {name: int(seconds.argmin()) for name, seconds in predicted.items()} | {
-            # Where all fail the first is left.
-            **{name: min(orders[recipe][:count], key=first.__getitem__) for name, (recipe, count) in tried.items()},
-            "best": int(labels.argmin()),
-            "random": int(np.random.default_rng([seed, case.size, case.split]).integers(len(case.candidates))),
-        }
-        for choice, place in picked.items():
+        lasting = {name: _lasting(orders[recipe][:count], first) for name, (recipe, count) in tried.items()}
+        picked = [(name, int(seconds.argmin())) for name, seconds in predicted.items()]
+        picked += [(name, place) for name, places in lasting.items() for place in places]
+        picked += [("best", int(labels.argmin())), ("random", int(np.random.default_rng([seed, case.size, case.split]).integers(len(case.candidates))))]
+        for choice, place in picked:
             by = choice if choice in fits else tried.get(choice, (leading, 0))[0]
             row = case.candidates[place]
             records.append(
@@ -163,11 +161,48 @@ def _tried(predicted: Floats, asked: Asked, seconds: Floats, count: int) -> list
     return found
 
 
+def _lasting(order: list[int], seconds: Floats) -> list[int]:
+    """The candidates between which turns decide; where all fail the first is left."""
+    places = finalists([float(seconds[place]) if np.isfinite(seconds[place]) else None for place in order])
+    return [order[place] for place in places] or order[:1]
+
+
 def _trained(recipe: Recipe, dataset: Dataset, rows: Rows, seed: int) -> tuple[CostModel | CompiledModel, float]:
     start = time.perf_counter()
     model = recipe.fit([(dataset, rows)], seed)[0]
     ready = compile_model(model) if isinstance(model, CompactModel) else model
     return ready, time.perf_counter() - start
+
+
+def settle(picks: pd.DataFrame, racer: Racer, repeats: int = TURNS) -> pd.DataFrame:
+    """Where a choice has several schedules, let them take turns and keep the one with the least time.
+
+    Choices between the same schedules share their turns.
+
+    Args:
+        picks: rows of `choose`, all of one size.
+        racer: of that size.
+        repeats: turns of each.
+
+    Returns:
+        A row a case and choice, with `settling_s`: wall seconds of the turns and of building what takes them, 0 where there was nothing to decide.
+
+    Raises:
+        WorkbenchError: a schedule that ran before does not run now.
+    """
+    settled: dict[frozenset[int], tuple[int, float]] = {}
+    kept = []
+    for _, rows in picks.groupby(["way", "size", "split", "choice"], sort=False):
+        indices = list(map(int, rows["index"]))
+        between = frozenset(indices)
+        if between not in settled:
+            start = time.perf_counter()
+            turns = racer.race(indices, repeats) if len(indices) > 1 else [[0.0]]
+            least = [min(times) for times in turns]
+            settled[between] = indices[least.index(min(least))], time.perf_counter() - start if len(indices) > 1 else 0.0
+        index, seconds = settled[between]
+        kept.append(rows[rows["index"] == index].assign(settling_s=seconds))
+    return pd.concat(kept, ignore_index=True)
 
 
 def trying_s(dataset: Dataset, n: int) -> float:
@@ -183,7 +218,7 @@ def retime(picks: pd.DataFrame, racer: Racer, baselines: Sequence[str] = (), rep
     """Time the choices of one size again, each schedule once a turn, with the autoschedulers' beside them.
 
     Args:
-        picks: rows of `choose`, all of one size.
+        picks: rows of `settle`, all of one size.
         racer: of that size.
         baselines: autoschedulers that have a schedule for that size.
         repeats: turns.

@@ -2,7 +2,7 @@
 
 The least of many predictions finds the errors of a model: its first choice may be slower than its second. A measurement of each of a few costs seconds, once,
 and this says after how many runs of the kernel they are paid for. The first is the selector's choice; which comes next also follows from what those before it
-took (`tries`).
+took (`tries`). The least of many single measurements finds the lucky ones, so the fastest three then take turns, and the turns decide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,10 +24,10 @@ from workbench.kernels.halide import PROBLEMS
 from workbench.measure.halide import SPACE, Runner, halide_workload, open_series
 from workbench.measure.host import cpu, last_cpus, usable_cpus
 from workbench.models.process import fit_process
-from workbench.schema import Status
+from workbench.schema import Measurement, Status
 from workbench.space import Space
 from workbench.tune.selector import ENUMERATED, Selector, index_in
-from workbench.tune.tries import Group, Tries
+from workbench.tune.tries import TURNS, Group, Tries, finalists
 from workbench.tune.variants import Choice, Number, Variant
 
 __all__ = ["Attempt", "Trial", "check_tryable", "try_variants"]
@@ -46,9 +46,10 @@ class Attempt:
         predicted_s: seconds that were predicted of it when it was chosen.
         by: who chose it, "network" or "process" (see `tries`).
         status: how it ended.
-        measured_s: seconds that it took here, None for a failure.
+        measured_s: seconds that it took here when it was tried, None for a failure.
         compile_s: seconds to compile it, None where it does not compile.
         error: why it failed, "" for a success.
+        turns_s: seconds of each of its turns; none where it was not among the fastest, or nothing else was.
     """
 
     variant: Variant
@@ -58,6 +59,12 @@ class Attempt:
     measured_s: float | None
     compile_s: float | None
     error: str = ""
+    turns_s: tuple[float, ...] = ()
+
+    @property
+    def least_s(self) -> float | None:
+        """The least seconds of its turns, or what it took when it was tried; None for a failure."""
+        return min(self.turns_s, default=self.measured_s)
 
 
 @dataclass(frozen=True)
@@ -66,12 +73,12 @@ class Trial:
 
     Attributes:
         attempts: in the order in which they were tried, the selector's choice first.
-        chosen: the fastest of them by its measurement, the one to run.
+        chosen: the fastest of them by its turns, the one to run.
         asked: the selector's answer among the variants that could be tried here; its schedule is the first attempt's.
-        gain_s: measured seconds that a run of the chosen one saves over one of the first choice, 0 or more; None where the first choice failed. Each was
-            measured once, so a gain of a few percent may be luck.
-        cost_s: wall seconds of the trial: learning from what was measured of other schedules, starting the child process, then building, checking and timing
-            each. What asking costs is `asked.cost_s`.
+        gain_s: seconds that a run of the chosen one saves over one of the first choice (`least_s` of both), 0 or more; None where the first choice failed.
+            Where the first choice took no turns it was measured once.
+        cost_s: wall seconds of the trial: learning from what was measured of other schedules, starting the child process, building, checking and timing
+            each, and the turns. What asking costs is `asked.cost_s`.
         runs_to_pay: runs after which the gain has paid for the trial; None where nothing is gained, or where the first choice failed.
         notes: what the reader must know of what was tried, a sentence each.
     """
@@ -100,7 +107,7 @@ def check_tryable(kernel: str) -> None:
 
 
 def try_variants(selector: Selector, inputs: Mapping[str, Number], count: int = 5, *, pin: Sequence[int] | None = None, seed: int = 0) -> Trial:
-    """Build, check and time some schedules on this machine's CPU, chosen one after another (`tries`), and take the fastest.
+    """Build, check and time some schedules on this machine's CPU, chosen one after another (`tries`), let the fastest take turns, and take the fastest.
 
     They are timed by the policy of `workbench measure halide`, in a child process that is started again after a crash or a hang, and the output of every one
     is compared with numpy's. One that fails is an attempt with its status, and is never chosen. Models of another machine's CPU are asked only where there are
@@ -126,19 +133,23 @@ def try_variants(selector: Selector, inputs: Mapping[str, Number], count: int = 
     here, notes = _here(selector, len(set(pin)) if pin else usable_cpus())
     asked = here.select(inputs)
     start = time.perf_counter()
-    attempts = tuple(_tried(here, inputs, count, pin, seed))
+    with _Series(kernel, int(inputs["n"]), pin, seed) as series:
+        attempts = list(_tried(here, inputs, count, seed, series))
+        last = finalists([attempt.measured_s for attempt in attempts])
+        for place, turns_s in zip(last, series.turns([attempts[place].variant for place in last]), strict=True):
+            attempts[place] = replace(attempts[place], turns_s=turns_s)
     cost_s = time.perf_counter() - start
-    timed = [(attempt.measured_s, place) for place, attempt in enumerate(attempts) if attempt.measured_s is not None]
-    if not timed:
+    if not last:
         failed = ", ".join(f"{number} {status}" for status, number in Counter(str(attempt.status) for attempt in attempts).most_common())
         raise WorkbenchError(
             f"{kernel} n={inputs['n']}: none of the {len(attempts)} schedules that were tried runs here ({failed}; the first: "
             f"{attempts[0].error}), so none is chosen; try more of them, or measure some with: workbench measure halide --kernel {kernel} --n {inputs['n']}"
         )
-    least, place = min(timed)
-    first = attempts[0].measured_s
-    gain = None if first is None else first - least
-    return Trial(attempts, attempts[place], asked, gain, cost_s, math.ceil(cost_s / gain) if gain else None, tuple(notes))
+    chosen = min((attempts[place] for place in last), key=lambda attempt: attempt.least_s or math.inf)
+    first, least = attempts[0].least_s, chosen.least_s
+    # The first choice may have been measured once, by luck below the chosen one's turns.
+    gain = None if first is None or least is None else max(0.0, first - least)
+    return Trial(tuple(attempts), chosen, asked, gain, cost_s, math.ceil(cost_s / gain) if gain else None, (*notes, *series.notes))
 
 
 def _here(selector: Selector, most: int) -> tuple[Selector, list[str]]:
@@ -162,26 +173,71 @@ def _here(selector: Selector, most: int) -> tuple[Selector, list[str]]:
     return restricted, notes
 
 
-def _tried(selector: Selector, inputs: Mapping[str, Number], count: int, pin: Sequence[int] | None, seed: int) -> Iterator[Attempt]:
-    """An attempt at each schedule, as they are chosen. Those of one number of threads share a child process, which stays until the end."""
-    kernel, device = selector.kernel.name, cpu().name
+class _Series:
+    """The child processes of a trial, one a number of threads, which stay until its end.
+
+    Args:
+        kernel: blur or fft.
+        n: its size.
+        pin: CPUs to run on, None for the last ones.
+        seed: of the image's numbers.
+    """
+
+    def __init__(self, kernel: str, n: int, pin: Sequence[int] | None, seed: int) -> None:
+        self.notes: list[str] = []
+        self._opening = kernel, n, pin, seed
+        self._runners: dict[int, Runner] = {}
+        self._stack = ExitStack()
+        self._best_s: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+    def measure(self, variant: Variant) -> Measurement:
+        """Build it, compare its output with numpy's, and time it."""
+        runner, index = self._ask(variant)
+        runner.best_s = self._best_s  # what is hopeless is so beside the best of all
+        (found,) = runner.measure([index])
+        self._best_s = runner.best_s
+        return found
+
+    def turns(self, variants: Sequence[Variant]) -> list[tuple[float, ...]]:
+        """Seconds of each one's turns. Those of one number of threads take turns; none are taken, and a note says why, where one of them fails now."""
+        if len(variants) < 2:  # nothing to decide
+            return [()] * len(variants)
+        found: dict[int, tuple[float, ...]] = {}
+        asked = [self._ask(variant) for variant in variants]
+        for runner in dict.fromkeys(runner for runner, _ in asked):
+            places = [place for place, (own, _) in enumerate(asked) if own is runner]
+            try:
+                found |= zip(places, map(tuple, runner.race([asked[place][1] for place in places], TURNS)), strict=True)
+            except WorkbenchError as failure:
+                self.notes.append(f"The fastest were measured once: {failure}")
+                return [()] * len(variants)
+        return [found[place] for place in range(len(variants))]
+
+    def _ask(self, variant: Variant) -> tuple[Runner, int]:
+        threads = variant.threads or 1
+        if threads not in self._runners:
+            kernel, n, pin, seed = self._opening
+            cpus = last_cpus(threads) if pin is None else pin
+            self._runners[threads] = self._stack.enter_context(open_series(halide_workload(kernel, n, threads), seed=seed, pin=cpus, check_share=1.0))
+        runner = self._runners[threads]
+        return runner, runner.space.index(variant.schedule)
+
+
+def _tried(selector: Selector, inputs: Mapping[str, Number], count: int, seed: int, series: _Series) -> Iterator[Attempt]:
+    """An attempt at each schedule, as they are chosen."""
+    device = cpu().name
     tries = _tries(selector, inputs, count, seed)
-    runners: dict[int, Runner] = {}
-    best_s: float | None = None
-    with ExitStack() as stack:
-        while len(tries) < count and (pick := tries.next()) is not None:
-            variant = _variant(selector, pick.key)
-            threads = variant.threads or 1
-            if threads not in runners:
-                cpus = last_cpus(threads) if pin is None else pin
-                opened = open_series(halide_workload(kernel, int(inputs["n"]), threads), seed=seed, pin=cpus, check_share=1.0)
-                runners[threads] = stack.enter_context(opened)
-            runner = runners[threads]
-            runner.best_s = best_s  # what is hopeless is so beside the best of all
-            (found,) = runner.measure([runner.space.index(variant.schedule)])
-            best_s = runner.best_s
-            tries.tell(pick.key, found.time_s)
-            yield Attempt(replace(variant, device=device), pick.predicted_s, pick.by, found.status, found.time_s, found.compile_s, found.error)
+    while len(tries) < count and (pick := tries.next()) is not None:
+        variant = _variant(selector, pick.key)
+        found = series.measure(variant)
+        tries.tell(pick.key, found.time_s)
+        yield Attempt(replace(variant, device=device), pick.predicted_s, pick.by, found.status, found.time_s, found.compile_s, found.error)
 
 
 # A source by its place, and the values of its knobs.

@@ -3,6 +3,8 @@
 A network ranks by what holds of schedules on average; a process (`models.process`) remembers each that was measured on another size, and learns from every try.
 Either alone may be wrong of a new size, so they take turns. That was found on series of two machines that no report uses: there the process was far better
 where the order of schedules changes between sizes, and the networks a little where it does not.
+
+Of many that were measured once the fastest was lucky, so the last word belongs to turns that the few fastest take (`finalists`).
 """
 
 from __future__ import annotations
@@ -15,10 +17,25 @@ import numpy as np
 
 from workbench.models.process import Asked
 
-__all__ = ["Group", "Pick", "Tries"]
+__all__ = ["TURNS", "Group", "Pick", "Tries", "finalists"]
 
 _TURN = 3
+# How many take turns in the end, and how often each. One that took so many times the least when it was measured once does not come back from that.
+_FINALISTS, TURNS, _NEAR = 3, 15, 1.5
 Key = TypeVar("Key", bound=Hashable)
+
+
+def finalists(seconds: Sequence[float | None]) -> list[int]:
+    """Which of those that were measured once are to take turns (`TURNS` each), for the least time of the turns to decide.
+
+    Args:
+        seconds: of each, None for a failure.
+
+    Returns:
+        Places of the three fastest, fastest first; fewer where fewer ran, or where the others took far longer.
+    """
+    ran = sorted((taken, place) for place, taken in enumerate(seconds) if taken is not None)
+    return [place for taken, place in ran[:_FINALISTS] if taken <= _NEAR * ran[0][0]]
 
 
 @dataclass(frozen=True)
