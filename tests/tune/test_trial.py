@@ -76,7 +76,8 @@ def test_the_fastest_is_taken_and_its_cost_is_told(told: Any, faulty: list[dict[
     assert slow is not None
     assert fine is not None
     assert slow > 0.1 > fine > 0.0009
-    assert found.gain_s == slow - fine
+    assert found.gain_s == slow - fine  # a hundred times slower, the first choice takes no turns, and one alone has nothing to decide
+    assert [attempt.turns_s for attempt in found.attempts] == [(), ()]
     assert found.cost_s > 0.5  # a slow run takes 0.15 s, and it is run to warm up, to be checked and to be timed
     assert found.runs_to_pay == math.ceil(found.cost_s / found.gain_s)
     assert found.asked.cost_s < found.cost_s
@@ -85,6 +86,35 @@ def test_the_fastest_is_taken_and_its_cost_is_told(told: Any, faulty: list[dict[
     # Every result is compared with numpy's, and the process stays on one CPU.
     (options,) = faulty
     assert (options["threads"], options["check_share"], options["pin"]) == (1, 1.0, last_cpus(1))
+
+
+def test_of_the_fastest_turns_decide(told: Any, faulty: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    raced: list[list[dict[str, Any]]] = []
+
+    def race(runner: Runner, wanted: Sequence[int], repeats: int) -> list[list[float]]:
+        raced.append([runner.space.config(index) for index in wanted])
+        # In turns what was the slowest of the three when it was measured once is the fastest.
+        return [[10.0 - place] * (repeats - 1) + [3.0 - place] for place in range(len(wanted))]
+
+    monkeypatch.setattr(Runner, "race", race)
+    found = try_variants(told(FINE, SLOW, FINE, FINE, FINE), {"n": 1024})
+    ran = sorted((attempt for attempt in found.attempts if attempt.variant.schedule["s1"] == FINE), key=lambda attempt: attempt.measured_s or 0.0)
+    assert raced == [[attempt.variant.schedule for attempt in ran[:3]]]
+    assert found.chosen is ran[2]
+    assert [attempt.least_s for attempt in ran] == [3.0, 2.0, 1.0, ran[3].measured_s]
+    assert [len(attempt.turns_s) for attempt in ran] == [15, 15, 15, 0]
+    # The gain is over the first choice's turns, where it took some; never less than nothing.
+    assert found.gain_s == max(0.0, (found.first.least_s or 0.0) - 1.0)
+
+
+def test_a_race_that_fails_leaves_what_was_measured_once(told: Any, faulty: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def race(runner: Runner, wanted: Sequence[int], repeats: int) -> list[list[float]]:
+        raise WorkbenchError("the race was not finished")
+
+    monkeypatch.setattr(Runner, "race", race)
+    found = try_variants(told(FINE, FINE), {"n": 1024})
+    assert found.chosen.measured_s == min(attempt.measured_s or math.inf for attempt in found.attempts)
+    assert found.notes == ("The fastest were measured once: the race was not finished",)
 
 
 def test_what_fails_has_its_status_and_is_never_chosen(told: Any, faulty: list[dict[str, Any]]) -> None:
@@ -205,7 +235,8 @@ def test_a_small_blur_for_real(blurred: Selector) -> None:
     assert [attempt.status for attempt in found.attempts] == [Status.OK] * 3
     ranking = blurred.ranking({"n": 64}, 3)
     assert [(attempt.variant.schedule, attempt.predicted_s) for attempt in found.attempts] == [(variant.schedule, seconds) for variant, seconds in ranking]
-    assert found.chosen.measured_s == min(attempt.measured_s for attempt in found.attempts if attempt.measured_s is not None)
+    assert found.chosen.least_s == min(min(attempt.turns_s) for attempt in found.attempts if attempt.turns_s)
+    assert any(len(attempt.turns_s) == 15 for attempt in found.attempts)
     assert all(0 < (attempt.compile_s or 0) < found.cost_s for attempt in found.attempts)
     assert found.asked.variant == ranking[0][0]
     assert found.notes[0].startswith("The models were trained elsewhere, on measurements of invented-cpu")

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from workbench.tune.tries import Group, Pick, Tries
+from workbench.tune.tries import Group, Pick, Tries, finalists
 
 
 class Said:
@@ -89,3 +89,18 @@ def test_a_pick_says_what_was_predicted_of_it() -> None:
     pick = tries.next()
     assert pick is not None
     assert (pick.key, pick.by, pick.predicted_s) == ("c", "process", pytest.approx(0.25))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "places"),
+    [
+        ([4.0, 1.3, None, 1.0, 1.2, 1.1], [3, 5, 4]),
+        ([1.0, 1.0, 1.0, 1.0], [0, 1, 2]),
+        ([1.51, 1.0, 1.49], [1, 2]),  # half as slow again does not come back
+        ([None, 2.0], [1]),
+        ([None, None], []),
+        ([], []),
+    ],
+)
+def test_the_fastest_three_that_ran_take_turns(seconds: list[float | None], places: list[int]) -> None:
+    assert finalists(seconds) == places

@@ -31,7 +31,23 @@ from workbench.models.compiled import CompiledModel, compile_model
 from workbench.models.process import Asked, fit_process
 from workbench.tune.tries import TURNS, Group, Tries, finalists
 
-__all__ = ["LEFT_OUT", "TRIED", "WAYS", "WITHIN", "Case", "Racer", "bars", "cases", "choose", "over_best", "ratio", "retime", "settle", "time_ratios", "trying_s"]
+__all__ = [
+    "LEFT_OUT",
+    "TRIED",
+    "WAYS",
+    "WITHIN",
+    "Case",
+    "Racer",
+    "bars",
+    "cases",
+    "choose",
+    "over_best",
+    "ratio",
+    "retime",
+    "settle",
+    "time_ratios",
+    "trying_s",
+]
 
 WITHIN, LEFT_OUT = "within a size", "size left out"
 WAYS = (WITHIN, LEFT_OUT)
