@@ -4,8 +4,8 @@
 - size left out: the schedules of the other sizes train, and the model chooses among all of the size that it has not seen.
 
 What is chosen comes of a few that are tried one after another, each measured once, of which the fastest three then take turns, as `tune.trial` does; the
-model's first choice, taken blindly, stands beside it. Chosen, best, random and the autoschedulers' schedules of a size then take turns of their own in one process, so that what else the machine does
-meets all of them alike, and no turn that chose is one that judges.
+model's first choice, taken blindly, stands beside it. Chosen, best, random and the autoschedulers' schedules of a size then take turns of their own in one
+process, so that what else the machine does meets all of them alike, and no turn that chose is one that judges.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ def choose(
         tried: name of a choice that tries some -> name of its recipe, and how many.
 
     Returns:
-        A row a case and choice (the names of `recipes` and `tried`, "best", "random"), several of a choice that tries some, fastest first: way, size, split, choice, index, predicted_s (by the choice's own model,
-        else by the first), measured_s (the label), candidates (how many), train_rows, training_s (from the training rows to the model, compiled where it is a
-        single one).
+        A row a case and choice (the names of `recipes` and `tried`, "best", "random"), several of a choice that tries some, fastest first: way, size, split,
+        choice, index, predicted_s (by the choice's own model, else by the first), measured_s (the label), candidates (how many), train_rows, training_s (from
+        the training rows to the model, compiled where it is a single one).
     """
     full = with_complexity(dataset).frame
     measured, index = full["time_s"].to_numpy(dtype=float), full["index"].to_numpy()
