@@ -71,6 +71,20 @@ def test_indices_beyond_64_bits() -> None:
     assert found.of(large, lambda places: np.zeros((0, 1)))[:, 0].tolist() == [22, 25]
 
 
+def test_indices_of_all_kinds_of_integers_are_the_same() -> None:
+    found = Remembered(1)
+
+    def of(indices: NDArray[Any], rows: list[float]) -> list[float]:
+        asked: list[float] = found.of(indices, lambda places: np.array(rows)[:, None])[:, 0].tolist()
+        return asked
+
+    assert of(np.array([5, 3]), [50.0, 30.0]) == [50.0, 30.0]
+    assert of(np.array([3, 5], dtype=np.int32), []) == [30.0, 50.0]
+    assert of(np.array([3, 4], dtype=np.uint64), [40.0]) == [30.0, 40.0]
+    assert of(np.array([2**70, 5], dtype=object), [70.0]) == [70.0, 50.0]
+    assert of(np.array([4, 5]), []) == [40.0, 50.0]
+
+
 def test_threads_share_it() -> None:
     found = Squares(kept=500)
     rng = np.random.default_rng(0)

@@ -26,7 +26,7 @@ __all__ = ["HardwareTerms"]
 
 _Floats = NDArray[np.float32]
 _BYTES = 4
-_CHUNK = 4096
+_CHUNK = 16384
 _LIMITS = GpuLimits()
 _REGISTERS = 255  # of a thread: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 3.5 and later
 

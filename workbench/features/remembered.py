@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ class Remembered:
 
     def __init__(self, columns: int, dtype: DTypeLike = np.float32, kept: int = _KEPT) -> None:
         self._kept, self._lock = kept, threading.Lock()
-        self._place: dict[int, int] = {}
+        # Configurations in ascending order, the row of each, and the rows in the order in which they were found.
+        self._known: NDArray[Any] = np.empty(0, dtype=np.int64)
+        self._row: NDArray[np.intp] = np.empty(0, dtype=np.intp)
         self._rows: NDArray[Any] = np.empty((0, columns), dtype=dtype)
 
     def of(self, indices: ArrayLike, find: Callable[[NDArray[np.intp]], NDArray[Any]]) -> NDArray[Any]:
@@ -38,21 +40,31 @@ class Remembered:
         given = np.asarray(indices)
         if given.ndim != 1 or given.dtype.kind not in "iuO" or len(given) > self._kept:
             return find(np.arange(len(given)))
-        wanted = given.tolist()
+        if given.dtype.kind == "u":  # which has no type in common with signed numbers
+            given = given.astype(object)
+        wanted, first, places = np.unique(given, return_index=True, return_inverse=True)
         with self._lock:
-            new = {index: place for place, index in enumerate(wanted) if index not in self._place}
-            if len(self._place) + len(new) > self._kept:
-                self._place.clear()
-                new = {index: place for place, index in enumerate(wanted)}
-            if new:
-                self._take(new, find(np.fromiter(new.values(), dtype=np.intp, count=len(new))))
-            return self._rows[np.fromiter((self._place[index] for index in wanted), dtype=np.intp, count=len(wanted))]
+            new = np.sort(first[~self._knows(wanted)])
+            if len(self._known) + len(new) > self._kept:
+                self._known, self._row, new = self._known[:0], self._row[:0], np.sort(first)
+            if len(new):
+                self._take(given[new], find(new))
+            return self._rows[self._row[np.searchsorted(self._known, wanted)][places]]
 
-    def _take(self, new: Iterable[int], found: NDArray[Any]) -> None:
-        first, last = len(self._place), len(self._place) + len(found)
+    def _knows(self, wanted: NDArray[Any]) -> NDArray[np.bool_]:
+        if not len(self._known):
+            return np.zeros(len(wanted), dtype=np.bool_)
+        at = np.minimum(np.searchsorted(self._known, wanted), len(self._known) - 1)
+        return np.asarray(self._known[at] == wanted, dtype=np.bool_)
+
+    def _take(self, new: NDArray[Any], found: NDArray[Any]) -> None:
+        first, last = len(self._known), len(self._known) + len(found)
         if last > len(self._rows):
             rows = np.empty((min(max(2 * len(self._rows), last), self._kept), self._rows.shape[1]), dtype=self._rows.dtype)
             rows[:first] = self._rows[:first]
             self._rows = rows
         self._rows[first:last] = found
-        self._place.update(zip(new, range(first, last), strict=True))
+        order = np.argsort(new, kind="stable")
+        known = self._known if self._known.dtype == new.dtype else self._known.astype(object)
+        at = np.searchsorted(known, new[order])
+        self._known, self._row = np.insert(known, at, new[order]), np.insert(self._row, at, first + order)
