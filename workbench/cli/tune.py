@@ -56,7 +56,7 @@ def tune(
     from tqdm.auto import tqdm
 
     from workbench.cli.measure_convolutions import cpus_of
-    from workbench.paths import project_root
+    from workbench.paths import project_root, slug
     from workbench.reproduce.tuning import work as works
     from workbench.tune.frameworks import framework as framework_of
     from workbench.tune.loop import Budget
@@ -86,7 +86,7 @@ def tune(
             kept = store or project_root() / "runs" / "measure" / "convolutions.db"
             measuring = works.live(str(network), layer, kept, history or (), target=target, threads=threads, pin=cpus_of(pin or []), on_measurement=measured)
             work = stack.enter_context(measuring)
-        path = out or project_root() / "runs" / "tune" / f"{_slug(f'{work.source} {work.name} {chosen.name} {seed}')}.json"
+        path = out or project_root() / "runs" / "tune" / f"{slug(f'{work.source} {work.name} {chosen.name} {seed}')}.json"
         for line in _before(work, chosen):
             bar.write(line)
         bar.set_description(f"{work.name}, {chosen.name}")
@@ -144,9 +144,3 @@ def _after(result: Result) -> list[str]:
     spent = [f"{phase} {np.nansum(column):.1f} s" if np.isfinite(column).any() else f"{phase} not recorded" for phase, column in phases]
     first = int(trials.throughput.argmax()) + 1
     return [f"best: {_speed(result)}, trial {first:,}, with {config}", f"{ended}; learning from others {result.fit_s:.1f} s, {', '.join(spent)}"]
-
-
-def _slug(text: str) -> str:
-    import re
-
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

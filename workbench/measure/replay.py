@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.errors import DataError, StoreError
+from workbench.errors import DataError
 from workbench.features.tasks import MeasuredTask
 from workbench.kernels import kernel
+from workbench.locks import locked
 from workbench.measure.answers import Answer
 from workbench.measure.runner import Runner, measure_missing
 from workbench.schema import Measurement
@@ -85,7 +84,7 @@ class Cached:
         """
         wanted = [int(index) for index in indices]
         if not all(index in self._known for index in wanted):
-            with self._alone():
+            with locked(self.store.path.with_name(f"{self.store.path.name}.lock"), "that this store is being measured into"):
                 for row in self.store.rows(workload=self.runner.workload, device=self.runner.device.name, space=self.runner.space.name):
                     self._keep(row)
                 for measurement in measure_missing(self.store, self.runner, wanted):
@@ -103,14 +102,3 @@ class Cached:
     def _keep(self, row: Measurement) -> None:
         if row.index is not None:
             self._known.setdefault(row.index, row)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        path = self.store.path.with_name(f"{self.store.path.name}.lock")
-        try:
-            file = path.open("w")
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written ({error.strerror or error}); it shows others that this store is being measured into") from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # the system lets go of it however this process ends
-            yield

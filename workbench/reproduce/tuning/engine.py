@@ -6,7 +6,6 @@ What a report once computed may be kept for good (`archive`), and is not compute
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import json
@@ -22,6 +21,7 @@ from typing import Any
 
 import workbench
 from workbench.errors import DataError, UsageError
+from workbench.locks import locked
 from workbench.models.surrogate import Surrogate
 from workbench.paths import project_root
 from workbench.reproduce.outputs import write_json
@@ -257,10 +257,8 @@ def _run_job(job: _Job, patient: bool) -> dict[tuple[str, str, int], Session] | 
     experiment = _made(job.source)
     splits = {split.target.name: split for split in experiment.splits}
     found: dict[tuple[str, str, int], Session] = {}
-    with job.lock.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if patient else fcntl.LOCK_NB))
-        except BlockingIOError:
+    with locked(job.lock, "which sessions are being computed", wait=patient) as mine:
+        if not mine:
             return None
         fitted: Surrogate | None = None
         fit_s, failed = None, ""

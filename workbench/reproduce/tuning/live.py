@@ -6,11 +6,9 @@ it had asked for is answered from the store. Several processes may work on one f
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,10 +23,12 @@ from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.kernels import kernel, networks
 from workbench.kernels.conv import CPU
 from workbench.kernels.conv import KERNELS as CONVOLUTIONS
+from workbench.locks import locked
 from workbench.measure.replay import Cached
 from workbench.measure.runner import Runner
 from workbench.models.files import read_json, write_json
 from workbench.models.surrogate import Surrogate
+from workbench.paths import slug
 from workbench.reproduce import own
 from workbench.reproduce.tuning.work import Work, tables
 from workbench.schema import Device, Measurement
@@ -60,6 +60,7 @@ STORE = "measurements.db"
 PHASES = ("search_s", "model_s", "build_s", "run_s")  # seconds of a round
 
 _PLAN, _VERSION = "plan.json", 1
+_SHOWS = "which sessions are at hand"  # what locks are for
 _TRAINING = "conv-*-training-*"
 
 
@@ -165,7 +166,7 @@ def learnt_from(comparison: Comparison) -> tuple[tuple[str, MeasuredTask], ...]:
 
 def session_path(folder: Path, task: str, framework: str, seed: int) -> Path:
     """File of a session."""
-    return folder / "sessions" / f"{_slug(f'{task} {framework} {seed}')}.json"
+    return folder / "sessions" / f"{slug(f'{task} {framework} {seed}')}.json"
 
 
 def plan_of(folder: Path) -> Mapping[str, Any]:
@@ -222,7 +223,7 @@ def run(
         (folder / "locks").mkdir(exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror or error}); choose another folder") from error
-    with _locked(folder / "locks" / "run", shared=bool(others)) as alone:
+    with locked(folder / "locks" / "run.lock", _SHOWS, shared=bool(others), wait=False) as alone:
         if not alone:
             raise UsageError(
                 f"{folder}: another process runs its sessions. Two at once need CPUs to search on that nothing is timed on: "
@@ -235,7 +236,7 @@ def run(
             for patient in (False, True):  # what another process has at hand comes last: by then it is likely done
                 left = []
                 for job in jobs:
-                    with _locked(folder / "locks" / job.lock, wait=patient) as mine:
+                    with locked(folder / "locks" / f"{job.lock}.lock", _SHOWS, wait=patient) as mine:
                         if mine:
                             state.work_off(job)
                         else:
@@ -357,30 +358,10 @@ def _claim(comparison: Comparison, folder: Path) -> None:
         "history": data | {name: [] for name in comparison.history if name not in known},
     }
     path = folder / _PLAN
-    with _locked(folder / "locks" / "plan", wait=True):
+    with locked(folder / "locks" / "plan.lock", _SHOWS):
         if not path.exists():
             write_json(path, wanted, "the plan of the sessions")
         kept = plan_of(folder)
     for key, value in wanted.items():
         if kept.get(key) != value:
             raise UsageError(f"{path}: the folder's sessions have {key} {json.dumps(kept.get(key))}, these would have {json.dumps(value)}; use another folder")
-
-
-@contextmanager
-def _locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool]:
-    """Whether the lock was had; the system lets go of it however this process ends."""
-    try:
-        file = path.with_suffix(".lock").open("w")
-    except OSError as error:
-        raise StoreError(f"{error.filename}: cannot be written ({error.strerror or error}); it shows others which sessions are at hand") from error
-    with file:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
