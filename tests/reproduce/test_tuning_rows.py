@@ -179,6 +179,7 @@ def test_plans() -> None:
     paper = studies.plan("paper", frameworks=["XGB", "averages"], workers=4)
     assert (paper.frameworks, len(paper.seeds), paper.workers) == (("xgb", "averages"), 3, 4)
     assert studies.timed_plan("paper").samples == ()
+    assert [len(studies.timed_plan("paper", seeds=seeds).seeds) for seeds in (0, 1, 3)] == [2, 1, 2]
     with pytest.raises(UsageError, match="no profile 'quick'"):
         studies.plan("quick")
     with pytest.raises(UsageError, match="no framework 'magic'"):

@@ -105,9 +105,9 @@ def plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), workers: i
     return replace(chosen, frameworks=named or chosen.frameworks, seeds=many, workers=workers or chosen.workers)
 
 
-def timed_plan(profile: str, seed: int = 0, frameworks: Sequence[str] = ()) -> Plan:
+def timed_plan(profile: str, seed: int = 0, frameworks: Sequence[str] = (), seeds: int = 0) -> Plan:
     """`plan` for sessions whose times count: one process, nothing but the sessions, and two seeds at most."""
-    found = plan(profile, seed, frameworks, workers=1)
+    found = plan(profile, seed, frameworks, workers=1, seeds=seeds)
     return replace(found, seeds=found.seeds[:2], samples=())
 
 
