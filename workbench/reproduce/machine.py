@@ -101,7 +101,7 @@ def selected(selector: Selector, times: pd.DataFrame, libraries: Sequence[str]) 
 
 
 def selection_us(selector: Selector, times: pd.DataFrame, variants: int, rounds: int = 2000) -> float:
-    """Microseconds of one warm choice among `variants` variants: the least of many short rounds over half a second, of which some meet nothing else on their CPU.
+    """Microseconds of one warm choice among `variants` variants: the least of many short rounds, of which some meet nothing else on their CPU.
 
     The selector's own variants are repeated to make that number, as a machine with more libraries or devices would have them.
     """
