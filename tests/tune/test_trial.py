@@ -21,6 +21,7 @@ from workbench.schema import Device, Status, Workload
 from workbench.tune import trial as module
 from workbench.tune.select import Selector, Variant
 from workbench.tune.trial import try_variants
+from workbench.tune.tries import TURNS, finalists
 
 # What a schedule of the faulty problem does follows from its s1 (tests/measure/faulty_problem.py).
 HANG_BUILDING, CRASH_BUILDING, CRASH_RUNNING, WRONG, FINE, SLOW = 2, 4, 32, 128, 512, 1024
@@ -235,8 +236,11 @@ def test_a_small_blur_for_real(blurred: Selector) -> None:
     assert [attempt.status for attempt in found.attempts] == [Status.OK] * 3
     ranking = blurred.ranking({"n": 64}, 3)
     assert [(attempt.variant.schedule, attempt.predicted_s) for attempt in found.attempts] == [(variant.schedule, seconds) for variant, seconds in ranking]
-    assert found.chosen.least_s == min(min(attempt.turns_s) for attempt in found.attempts if attempt.turns_s)
-    assert any(len(attempt.turns_s) == 15 for attempt in found.attempts)
+    # Which are near enough to the fastest for turns is the machine's matter: those that are take them all, and the least of theirs decides.
+    last = finalists([attempt.measured_s for attempt in found.attempts])
+    turns = TURNS if len(last) > 1 else 0
+    assert [len(attempt.turns_s) for attempt in found.attempts] == [turns if place in last else 0 for place in range(3)]
+    assert found.chosen.least_s == min(found.attempts[place].least_s or math.inf for place in last)
     assert all(0 < (attempt.compile_s or 0) < found.cost_s for attempt in found.attempts)
     assert found.asked.variant == ranking[0][0]
     assert found.notes[0].startswith("The models were trained elsewhere, on measurements of invented-cpu")

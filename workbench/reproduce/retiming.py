@@ -211,11 +211,12 @@ def settle(picks: pd.DataFrame, racer: Racer, repeats: int = TURNS) -> pd.DataFr
     for _, rows in picks.groupby(["way", "size", "split", "choice"], sort=False):
         indices = list(map(int, rows["index"]))
         between = frozenset(indices)
-        if between not in settled:
+        if len(indices) == 1:
+            settled[between] = indices[0], 0.0
+        elif between not in settled:
             start = time.perf_counter()
-            turns = racer.race(indices, repeats) if len(indices) > 1 else [[0.0]]
-            least = [min(times) for times in turns]
-            settled[between] = indices[least.index(min(least))], time.perf_counter() - start if len(indices) > 1 else 0.0
+            least = [min(times) for times in racer.race(indices, repeats)]
+            settled[between] = indices[least.index(min(least))], time.perf_counter() - start
         index, seconds = settled[between]
         kept.append(rows[rows["index"] == index].assign(settling_s=seconds))
     return pd.concat(kept, ignore_index=True)
