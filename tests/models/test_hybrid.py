@@ -14,6 +14,7 @@ from workbench.kernels import kernel
 from workbench.measure.replay import Replay
 from workbench.metrics import spearman
 from workbench.models.bases import fit_bases, history_of
+from workbench.models.boosting import XgbXferShrunk
 from workbench.models.hybrid import Hybrid
 from workbench.models.metagp import Posterior, fit_process, with_bases
 from workbench.models.surrogate import Trials
@@ -232,7 +233,7 @@ def test_hybrid_turns_to_twins_where_there_are_any(fitted: Hybrid) -> None:
 
 def test_without_processes_the_bases_are_scaled_to_the_trials(fitted: Hybrid) -> None:
     target = layer(128, 56, 64, rows=200, seed=5)
-    alone = replace(fitted, processes=(), shrunk=None).adapt(target.task)
+    alone = replace(fitted, processes=(), shrunk=()).adapt(target.task)
     before = alone.predict(target.indices)
     assert fitted.bases is not None
     said = fitted.bases.predict(fitted.bases.history.standardised(target.task, target.vectors))
@@ -247,10 +248,10 @@ def test_without_processes_the_bases_are_scaled_to_the_trials(fitted: Hybrid) ->
     assert np.isfinite(alone.opinions(target.indices).rankings).all()
     trees = replace(fitted, processes=()).adapt(target.task)
     trees.update(told(target, np.arange(60)))
-    scaled = replace(fitted, processes=(), shrunk=None).adapt(target.task)
+    scaled = replace(fitted, processes=(), shrunk=()).adapt(target.task)
     scaled.update(told(target, np.arange(60)))
     rest = slice(60, None)
-    processes = [replace(fitted, shrunk=shrunk).adapt(target.task) for shrunk in (fitted.shrunk, None)]
+    processes = [replace(fitted, shrunk=shrunk).adapt(target.task) for shrunk in (fitted.shrunk, ())]
     for model in processes:
         model.update(told(target, np.arange(60)))
     assert (processes[0].predict(target.indices[rest]).mean != processes[1].predict(target.indices[rest]).mean).any()
@@ -286,6 +287,41 @@ def test_a_base_for_feasibility_tells_what_fails() -> None:
     model = whole.adapt(tasks[3].task)
     model.update(told(tasks[3], np.arange(16)))
     assert spearman(tasks[3].label, model.predict(tasks[3].indices).mean) > 0.5
+
+
+def test_where_everything_ran_the_base_for_feasibility_says_one_number(history: list[MeasuredTask]) -> None:
+    ran = [measured(one.task, one.indices[one.valid], one.throughput[one.valid]) for one in history]
+    bases = fit_bases(history_of(ran), feasibility=True)
+    inputs = bases.history.inputs[0]
+    assert bases._feasible is not None
+    np.testing.assert_array_equal(bases.predict(inputs)[:, 2], bases._feasible.booster.inplace_predict(inputs))
+    assert np.ptp(bases.predict(inputs)[:, 2]) == 0
+    assert bases.predict(inputs)[0, 2] > 0.99
+    assert bases.predict(inputs[:0]).shape == (0, 3)
+
+
+def test_parts_can_be_left_out_or_added(history: list[MeasuredTask], fitted: Hybrid) -> None:
+    target = layer(128, 56, 64, rows=200, seed=5)
+    assert fitted.bases is not None
+    plain, without = (fit_process(fitted.bases, embedding=embedding) for embedding in (True, False))
+    missing = plain.state_dict().keys() - without.state_dict().keys()
+    assert missing
+    assert all(name.startswith("embed.") for name in missing)
+    loops = XgbXferShrunk("itervar").fit(history)
+    vectors = fitted.shrunk[0]
+    said = {}
+    for name, model in {
+        "vectors": fitted,
+        "loops": replace(fitted, shrunk=(loops,)),
+        "both": replace(fitted, shrunk=(vectors, loops)),
+        "no embedding": replace(fitted, processes=(without,)),
+    }.items():
+        adapted = model.adapt(target.task)
+        adapted.update(told(target, np.arange(24)))
+        said[name] = adapted.predict(target.indices).mean
+    np.testing.assert_allclose(said["both"], (said["vectors"] + said["loops"]) / 2)
+    assert spearman(said["vectors"], said["loops"]) < 1
+    assert 0.5 < spearman(said["no embedding"], said["vectors"]) < 1
 
 
 def test_trees_that_learn_order_speak_on_the_scale_of_throughput(history: list[MeasuredTask]) -> None:

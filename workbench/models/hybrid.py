@@ -37,20 +37,23 @@ class Hybrid(Surrogate):
 
     Args:
         ensemble: Gaussian processes that are averaged; 0 leaves the mean of the bases, scaled to the trials, in their place.
-        corrected: whether the mean is averaged with that of `XgbXferShrunk`.
+        embedding: see `MetaProcess`.
+        corrected: views (of `features.views.VIEWS`) in each of which transferred trees are corrected (`XgbXferShrunk`); their average is averaged with the mean
+            of the process. None leaves that alone.
         objective, feasibility: see `fit_bases`.
         history, bases, processes, shrunk, transfer: what was learnt, once fitted.
     """
 
     name = "workbench"
     ensemble: int = 1
-    corrected: bool = True
+    embedding: bool = True
+    corrected: tuple[str, ...] = ("vectors",)
     objective: Objective = "regression"
     feasibility: bool = True
     history: tuple[MeasuredTask, ...] = ()
     bases: Bases | None = None
     processes: tuple[MetaProcess, ...] = ()
-    shrunk: XgbXferShrunk | None = None
+    shrunk: tuple[XgbXferShrunk, ...] = ()
     transfer: XgbXfer | None = None
 
     def __post_init__(self) -> None:
@@ -60,10 +63,10 @@ class Hybrid(Surrogate):
     def fit(self, tasks: Sequence[MeasuredTask], seed: int = 0) -> Hybrid:
         """See `Surrogate`. Bases and processes are fitted where there are several workloads to learn from."""
         if len({task.task.workload for task in tasks}) < 2:
-            return replace(self, history=tuple(tasks), bases=None, processes=(), shrunk=None, transfer=None)
+            return replace(self, history=tuple(tasks), bases=None, processes=(), shrunk=(), transfer=None)
         bases = fit_bases(history_of(tasks), seed, self.objective, self.feasibility)
-        processes = tuple(fit_process(bases, seed + number) for number in range(self.ensemble))
-        shrunk = XgbXferShrunk().fit(tasks, seed) if self.corrected else None
+        processes = tuple(fit_process(bases, seed + number, self.embedding) for number in range(self.ensemble))
+        shrunk = tuple(XgbXferShrunk(view).fit(tasks, seed) for view in self.corrected)
         return replace(self, history=tuple(tasks), bases=bases, processes=processes, shrunk=shrunk, transfer=XgbXfer(features="vectors").fit(tasks, seed))
 
     def adapt(self, task: TuningTask, seed: int = 0) -> Adapted:
@@ -73,7 +76,7 @@ class Hybrid(Surrogate):
         if self.bases is None or self.transfer is None:
             raise UsageError(f"{task.name}: the cost model has learnt from {len(self.history)} tasks, none of its workload; fit it to several workloads")
         posterior = Posterior(self.processes) if self.processes else _Scaled()
-        shrunk = None if self.shrunk is None else self.shrunk.adapt(task, seed)
+        shrunk = tuple(trees.adapt(task, seed) for trees in self.shrunk)
         return _OnTask(task, self.bases, posterior, shrunk, self.transfer.adapt(task, seed))
 
 
@@ -93,14 +96,13 @@ class _Scaled:
 
 
 class _OnTask(Adapted):
-    def __init__(self, task: TuningTask, bases: Bases, posterior: Posterior | _Scaled, shrunk: Adapted | None, transfer: Adapted) -> None:
+    def __init__(self, task: TuningTask, bases: Bases, posterior: Posterior | _Scaled, shrunk: Sequence[Adapted], transfer: Adapted) -> None:
         self._task, self._bases, self._posterior, self._shrunk, self._transfer = task, bases, posterior, shrunk, transfer
         self._remembered = Remembered(len(bases.history.columns) + bases.crossed[0].shape[1])
 
     def update(self, trials: Trials) -> None:
-        self._transfer.update(trials)
-        if self._shrunk is not None:
-            self._shrunk.update(trials)
+        for trees in (self._transfer, *self._shrunk):
+            trees.update(trials)
         if len(trials):
             inputs, said = self._at(trials.indices)
             self._posterior.condition(with_bases(inputs, said), said, trials.label)
@@ -108,7 +110,8 @@ class _OnTask(Adapted):
     def predict(self, indices: ArrayLike) -> Estimate:
         inputs, said = self._at(indices)
         mean, std = (self._posterior.scale * part.astype(np.float64) for part in self._posterior.predict(with_bases(inputs, said), said))
-        return Estimate(mean if self._shrunk is None else (mean + self._shrunk.predict(indices).mean) / 2, std)
+        trees = [one.predict(indices).mean for one in self._shrunk]
+        return Estimate((mean + sum(trees) / len(trees)) / 2 if trees else mean, std)
 
     def opinions(self, indices: ArrayLike) -> Opinions:
         own = self.predict(indices)

@@ -49,11 +49,13 @@ class MetaProcess(nn.Module):
     Args:
         columns: of the inputs, those of the bases included.
         bases: number of bases.
+        embedding: whether the kernel has the part of e.
     """
 
-    def __init__(self, columns: int, bases: int) -> None:
+    def __init__(self, columns: int, bases: int, embedding: bool = True) -> None:
         super().__init__()
-        self.embed = nn.Sequential(nn.Linear(columns, _HIDDEN), nn.SiLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.SiLU(), nn.Linear(_HIDDEN, _EMBEDDING))
+        layers = (nn.Linear(columns, _HIDDEN), nn.SiLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.SiLU(), nn.Linear(_HIDDEN, _EMBEDDING)) if embedding else ()
+        self.embed = nn.Sequential(*layers)
         self.noise_in, self.noise_out = nn.Linear(columns, 16), nn.Linear(16, 1)
         self.length = nn.Parameter(torch.full((columns,), -0.5 * math.log(columns) - 0.7))
         self.amplitude = nn.Parameter(torch.log(torch.tensor([0.02, 0.01, 0.02, 0.02])))
@@ -67,19 +69,21 @@ class MetaProcess(nn.Module):
 
     def kernel(self, left: _Encoded, right: _Encoded) -> Tensor:
         """Covariance of the function at two sets of configurations, [..., n, m]."""
-        constant, linear, deep, near = torch.exp(self.amplitude)
+        constant, linear, deep, near = self._amplitudes()
         distance = _squared(left.scaled, right.scaled)
-        return (
-            constant
-            + linear * left.mean[..., :, None] * right.mean[..., None, :]
-            + deep * torch.exp(-0.5 * _squared(left.embedding, right.embedding))
-            + near * torch.exp(-torch.sqrt(distance + 1e-6))
-        )
+        found = constant + linear * left.mean[..., :, None] * right.mean[..., None, :]
+        if len(self.embed):
+            found = found + deep * torch.exp(-0.5 * _squared(left.embedding, right.embedding))
+        return found + near * torch.exp(-torch.sqrt(distance + 1e-6))
 
     def variance(self, at: _Encoded) -> Tensor:
         """Prior variance of the function, [..., n]."""
-        constant, linear, deep, near = torch.exp(self.amplitude)
+        constant, linear, deep, near = self._amplitudes()
         return constant + linear * at.mean.square() + deep + near
+
+    def _amplitudes(self) -> tuple[Tensor, ...]:
+        constant, linear, deep, near = torch.exp(self.amplitude)
+        return constant, linear, deep if len(self.embed) else torch.zeros(()), near
 
     def loss(self, inputs: Tensor, bases: Tensor, labels: Tensor) -> Tensor:
         """Negative log marginal likelihood a row, the mean over tasks [tasks, rows, ...]."""
@@ -94,8 +98,8 @@ def _squared(left: Tensor, right: Tensor) -> Tensor:
     return (norms - 2 * left @ right.transpose(-1, -2)).clamp(min=0)
 
 
-def fit_process(bases: Bases, seed: int = 0) -> MetaProcess:
-    """Fit the prior to all tasks of the bases' history, by exact marginal likelihood of batches of tasks and rows."""
+def fit_process(bases: Bases, seed: int = 0, embedding: bool = True) -> MetaProcess:
+    """Fit the prior to all tasks of the bases' history, by exact marginal likelihood of batches of tasks and rows. `embedding`: see `MetaProcess`."""
     history = bases.history
     inputs = [torch.from_numpy(with_bases(columns, crossed)) for columns, crossed in zip(history.inputs, bases.crossed, strict=True)]
     said = [torch.from_numpy(crossed) for crossed in bases.crossed]
@@ -103,7 +107,7 @@ def fit_process(bases: Bases, seed: int = 0) -> MetaProcess:
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        process = MetaProcess(inputs[0].shape[1], said[0].shape[1])
+        process = MetaProcess(inputs[0].shape[1], said[0].shape[1], embedding)
     optimizer = torch.optim.AdamW(process.parameters(), lr=_RATE, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, _STEPS, pct_start=0.1)
     rows = min(_ROWS, *(len(values) for values in labels))
