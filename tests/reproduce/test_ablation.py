@@ -54,13 +54,13 @@ def test_effects_and_what_they_say() -> None:
     assert after.loc[("boosted trees", "xgb"), "base"] == OURS
     assert ("MetaTune", "as published") not in after.index
     assert "xgb" not in set(found.loc[found["samples"] == 0, "variant"])  # it ranks nothing then
-    lines = ablation.said(found)
+    lines = ablation.said(found, 64)
     assert lines[0] == "MetaTune: no super-graph: lower, -0.150 [-0.200, -0.100] against MetaTune: as published"
     assert [line.split(": ")[2].split(",")[0] for line in lines] == ["lower", "not told apart", "higher"]
-    panels = ablation.ranks(found).groupby("panel", sort=False)["label"].agg(list).to_dict()
+    panels = ablation.ranks(found, 64).groupby("panel", sort=False)["label"].agg(list).to_dict()
     assert panels == {'MetaTune variants minus "as published"': ["no super-graph", "first order"], f'boosted trees minus "{OURS}"': ["xgb"]}
-    assert "one task tells no interval" in ablation.said(ablation.effects(view(tasks=1)))[0]
-    assert ablation.said(found, samples=16) == []
+    assert "one task tells no interval" in ablation.said(ablation.effects(view(tasks=1)), 64)[0]
+    assert ablation.said(found, 16) == []
 
 
 def test_every_variant_is_another_model_and_the_bases_are_the_frameworks_own() -> None:

@@ -30,9 +30,10 @@ from workbench.reproduce.tuning.studies import Plan
 from workbench.tune.frameworks import Framework
 from workbench.tune.search import Greedy
 
-__all__ = ["BESIDE", "EXPERIMENT", "METATUNE", "VARIANTS", "Variant", "cache", "effects", "levels", "lookup", "plan", "ranks", "said"]
+__all__ = ["BESIDE", "EXPERIMENTS", "METATUNE", "VARIANTS", "Variant", "cache", "effects", "levels", "lookup", "plan", "ranks", "said"]
 
-EXPERIMENT = "titanxp-families"
+# Experiments whose development tasks are ranked -> random samples after which parts are compared, which all of those have rows enough for.
+EXPERIMENTS = {"titanxp-families": 64, "resnet-18-cpu": 16}
 METATUNE, BESIDE = "MetaTune", "boosted trees"
 _BATCH = 16
 
@@ -193,7 +194,7 @@ def effects(view: View) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).dropna(subset="rank").reset_index(drop=True)
 
 
-def ranks(found: pd.DataFrame, samples: int = 64) -> pd.DataFrame:
+def ranks(found: pd.DataFrame, samples: int) -> pd.DataFrame:
     """Differences in rank correlation of `effects` after so many samples, for `plots.forest`, with a panel for each model."""
     part = found[found["samples"] == samples].rename(columns={"variant": "label", "rank": "value", "rank low": "low", "rank high": "high"})
     bases = [
@@ -203,7 +204,7 @@ def ranks(found: pd.DataFrame, samples: int = 64) -> pd.DataFrame:
     return part.assign(panel=bases)[["panel", "label", "value", "low", "high"]]
 
 
-def said(found: pd.DataFrame, samples: int = 64) -> list[str]:
+def said(found: pd.DataFrame, samples: int) -> list[str]:
     """What `effects` say after so many samples, a line a variant: its rank correlation is higher, lower, or not told apart, by whether the interval has 0."""
     lines = []
     for row in found[found["samples"] == samples].to_dict("records"):
