@@ -7,10 +7,12 @@ import time
 import numpy as np
 import pytest
 import torch
+import xgboost
 
 from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.kernels import kernel
 from workbench.kernels.networks import layer
+from workbench.models.forest import Forest
 from workbench.models.hybrid import Hybrid
 from workbench.models.surrogate import Adapted, Trials
 from workbench.schema import Device
@@ -62,6 +64,18 @@ def test_scoring(adapted: tuple[Adapted, MeasuredTask, Trials]) -> None:
     known_s = seconds(lambda: model.predict(known))
     print(f"\n{COUNT:,} configurations: {new_s * 1e3:.0f} ms, of which features are known {known_s * 1e3:.0f} ms")
     assert new_s < 1.0
+
+
+def test_trees_beside_xgboost() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(COUNT, 30)).astype(np.float32)
+    data = xgboost.DMatrix(rows[:4000], label=rows[:4000, 0] * rows[:4000, 1] + np.sin(rows[:4000, 2]), nthread=1)
+    booster = xgboost.train({"max_depth": 6, "eta": 0.06, "nthread": 1}, data, 300)
+    forest = Forest.of(booster)
+    np.testing.assert_array_equal(forest.margin(rows), booster.inplace_predict(rows))
+    mine, theirs = seconds(lambda: forest.margin(rows), 5), seconds(lambda: booster.inplace_predict(rows), 5)
+    print(f"\n300 trees of depth 6 on {COUNT:,} rows: {mine * 1e3:.0f} ms, XGBoost {theirs * 1e3:.0f} ms: {mine / theirs:.2f}")
+    assert mine < theirs
 
 
 def test_a_batch_and_an_update(adapted: tuple[Adapted, MeasuredTask, Trials]) -> None:

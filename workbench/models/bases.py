@@ -12,18 +12,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import xgboost as xgb
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor
 from torch.nn.functional import silu
 
 from workbench.errors import DataError
 from workbench.features.tasks import MeasuredTask, TuningTask, aligned
+from workbench.models.forest import Forest
 
 __all__ = ["Bases", "History", "Objective", "fit_bases", "history_of"]
 
@@ -139,21 +140,16 @@ def fit_bases(history: History, seed: int = 0, objective: Objective = "regressio
 
 @dataclass(frozen=True, eq=False)
 class _Trees:
-    # Boosted trees, and a line that their margin is brought to the scale of the labels by.
-    booster: xgb.Booster
+    # Boosted trees, a line that their margin is brought to the scale of the labels by, and whether that is the logarithm of the odds.
+    forest: Forest
     slope: float = 1.0
     start: float = 0.0
-
-    @cached_property
-    def _flat(self) -> bool:
-        # No tree splits, as those for feasibility where everything ran: all rows get one number.
-        return not self.booster.get_score(importance_type="weight")
+    odds: bool = False
 
     def predict(self, inputs: _Floats) -> _Floats:
         # [n]
-        asked = inputs[:1] if self._flat else inputs
-        said = np.asarray(self.slope * self.booster.inplace_predict(asked) + self.start, dtype=np.float32)
-        return np.repeat(said, len(inputs)) if self._flat and len(inputs) else said
+        margin = self.forest.margin(inputs)
+        return np.asarray(self.slope * (expit(margin) if self.odds else margin) + self.start, dtype=np.float32)
 
 
 def _fit_trees(history: History, chosen: NDArray[np.int64], seed: int, objective: Objective | Literal["feasibility"]) -> _Trees:
@@ -163,13 +159,14 @@ def _fit_trees(history: History, chosen: NDArray[np.int64], seed: int, objective
     if objective == "rank":
         # Pairs are drawn within a task, since only there do labels compare.
         tasks = np.repeat(np.arange(len(chosen)), [len(history.labels[task]) for task in chosen])
-        booster = xgb.XGBRanker(**settings, **_PAIRS).fit(inputs, labels, qid=tasks).get_booster()
-        slope, start = np.polyfit(booster.inplace_predict(inputs), labels, 1)
-        return _Trees(booster, float(slope), float(start))
+        forest = Forest.of(xgb.XGBRanker(**settings, **_PAIRS).fit(inputs, labels, qid=tasks).get_booster())
+        slope, start = np.polyfit(forest.margin(inputs), labels, 1)
+        return _Trees(forest, float(slope), float(start))
     if objective == "feasibility":
         # A failure is 0, and nothing else is.
-        return _Trees(xgb.XGBRegressor(**settings, objective="reg:logistic").fit(inputs, (labels > 0).astype(np.float32)).get_booster())
-    return _Trees(xgb.XGBRegressor(**settings).fit(inputs, labels).get_booster())
+        ran = xgb.XGBRegressor(**settings, objective="reg:logistic").fit(inputs, (labels > 0).astype(np.float32))
+        return _Trees(Forest.of(ran.get_booster()), odds=True)
+    return _Trees(Forest.of(xgb.XGBRegressor(**settings).fit(inputs, labels).get_booster()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from workbench.features.remembered import Remembered
 from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.models.bases import Bases, Objective, fit_bases, history_of
 from workbench.models.boosting import XgbXfer, XgbXferShrunk
+from workbench.models.forest import QuickTrees
 from workbench.models.metagp import MetaProcess, Posterior, fit_process, with_bases
 from workbench.models.surrogate import Adapted, Estimate, Opinions, Surrogate, Trials
 from workbench.models.twins import TwinProcess, twins_of
@@ -66,8 +67,9 @@ class Hybrid(Surrogate):
             return replace(self, history=tuple(tasks), bases=None, processes=(), shrunk=(), transfer=None)
         bases = fit_bases(history_of(tasks), seed, self.objective, self.feasibility)
         processes = tuple(fit_process(bases, seed + number, self.embedding) for number in range(self.ensemble))
-        shrunk = tuple(XgbXferShrunk(view).fit(tasks, seed) for view in self.corrected)
-        return replace(self, history=tuple(tasks), bases=bases, processes=processes, shrunk=shrunk, transfer=XgbXfer(features="vectors").fit(tasks, seed))
+        shrunk = tuple(_quick(XgbXferShrunk(view).fit(tasks, seed)) for view in self.corrected)
+        transfer = _quick(XgbXfer(features="vectors").fit(tasks, seed))
+        return replace(self, history=tuple(tasks), bases=bases, processes=processes, shrunk=shrunk, transfer=transfer)
 
     def adapt(self, task: TuningTask, seed: int = 0) -> Adapted:
         """See `Surrogate`."""
@@ -78,6 +80,14 @@ class Hybrid(Surrogate):
         posterior = Posterior(self.processes) if self.processes else _Scaled()
         shrunk = tuple(trees.adapt(task, seed) for trees in self.shrunk)
         return _OnTask(task, self.bases, posterior, shrunk, self.transfer.adapt(task, seed))
+
+
+_Fitted = TypeVar("_Fitted", XgbXfer, XgbXferShrunk)
+
+
+def _quick(model: _Fitted) -> _Fitted:
+    # What was grown on other tasks is asked about every configuration.
+    return replace(model, base=QuickTrees.of(model.fitted()))
 
 
 class _Scaled:
