@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from workbench.features.tasks import MeasuredTask, TuningTask
 from workbench.kernels import kernel
 from workbench.measure.replay import Replay
 from workbench.metrics import spearman
-from workbench.models.bases import fit_bases, history_of
+from workbench.models.bases import _TREES, fit_bases, history_of
 from workbench.models.boosting import XgbXferShrunk
 from workbench.models.hybrid import Hybrid
 from workbench.models.metagp import Posterior, fit_process, with_bases
@@ -48,6 +48,16 @@ def measured(task: TuningTask, indices: np.ndarray, throughput: np.ndarray) -> M
 
 def told(table: MeasuredTask, rows: Sequence[int] | np.ndarray) -> Trials:
     return Trials.none().and_then(table.indices[rows], table.throughput[rows], table.valid[rows])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> Iterator[None]:
+    """Less learning than for use, which takes most of the time and which the small tasks here do not need."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_TREES, "n_estimators", 100)
+        patch.setattr("workbench.models.bases._STEPS", 200)
+        patch.setattr("workbench.models.metagp._STEPS", 250)
+        yield
 
 
 @pytest.fixture(scope="module")
