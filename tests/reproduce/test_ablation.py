@@ -85,5 +85,6 @@ def test_plans() -> None:
     paper, _ = ablation.plan("paper", workers=1)
     assert (set(paper.frameworks), paper.seeds, paper.tasks, paper.workers) == (set(ablation.VARIANTS), (0, 1), None, 1)
     assert set(ablation.plan("standard")[0].frameworks) < set(paper.frameworks)
+    assert ablation.plan("paper", seed=2, seeds=1)[0].seeds == (2,)
     with pytest.raises(UsageError, match="no profile 'quick'"):
         ablation.plan("quick")

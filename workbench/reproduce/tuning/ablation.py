@@ -127,7 +127,7 @@ def _in_a_hurry(key: str) -> Framework:
     return replace(found, surrogate=lambda: replace(recipe, rows=40, epochs=2, outer=min(recipe.outer, 5), steps=5)) if isinstance(recipe, MetaTune) else found
 
 
-def plan(profile: str, seed: int = 0, workers: int = 0) -> tuple[Plan, Lookup]:
+def plan(profile: str, seed: int = 0, workers: int = 0, seeds: int = 0) -> tuple[Plan, Lookup]:
     """What a profile runs, and how its variants are looked up: "smoke" two of MetaTune's on one task, which hardly learn, "standard" a handful on two tasks,
     "paper" all on every task with two seeds.
 
@@ -135,6 +135,7 @@ def plan(profile: str, seed: int = 0, workers: int = 0) -> tuple[Plan, Lookup]:
         profile: name.
         seed: the first of the seeds.
         workers: processes; 0 is the profile's.
+        seeds: how many; 0 is the profile's.
 
     Raises:
         UsageError: an unknown profile.
@@ -146,7 +147,9 @@ def plan(profile: str, seed: int = 0, workers: int = 0) -> tuple[Plan, Lookup]:
     }
     if profile not in known:
         raise UsageError(f"no profile {profile!r}; use one of {', '.join(known)}")
-    return replace(known[profile], workers=workers or known[profile].workers), _in_a_hurry if profile == "smoke" else lookup
+    chosen = known[profile]
+    many = tuple(range(seed, seed + seeds)) or chosen.seeds
+    return replace(chosen, seeds=many, workers=workers or chosen.workers), _in_a_hurry if profile == "smoke" else lookup
 
 
 def cache(find: Lookup) -> Path:
