@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import DataError
+from workbench.errors import DataError, MissingPackage
+from workbench.models import forest
 from workbench.models.boosting import Trees
 from workbench.models.forest import Forest, QuickTrees
 
@@ -68,4 +71,12 @@ def test_what_cannot_be_read_is_said() -> None:
         Forest.of(poisson)
     rows[7, 2] = np.nan
     with pytest.raises(DataError, match="column 2 of row 7 is nan"):
+        Forest.of(booster).margin(rows)
+
+
+def test_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    forest._compiled.cache_clear()
+    booster, rows = grown()
+    with pytest.raises(MissingPackage, match="scoring by trees needs the package 'numba', which is not installed; run: pip install numba"):
         Forest.of(booster).margin(rows)
