@@ -120,10 +120,14 @@ def test_the_wheel_declares_what_the_code_imports():
                 imported.add(node.module.partition(".")[0])
     imported -= {*sys.stdlib_module_names, "workbench"}
     assert {"numpy", "torch"} <= imported
+    # Of an extra, which need not be installed; the second is a package that the first brings.
+    extra = {"kernel_tuner", "constraint"}
+    assert extra <= imported
     owners = importlib.metadata.packages_distributions()
-    packages = {re.sub(r"[-_.]+", "-", owner).lower() for module in imported for owner in owners[module]}
+    packages = {re.sub(r"[-_.]+", "-", owner).lower() for module in imported - extra for owner in owners[module]}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {re.split(r"[\[<>=!~; ]", line)[0].lower() for line in project["dependencies"]}
+    assert [line.partition(">")[0] for line in project["optional-dependencies"]["kernel-tuner"]] == ["kernel-tuner"]
     # Distributed is an extra of dask.
     assert "dask[distributed]" in project["dependencies"]
     assert packages - declared - {"distributed"} == set()
