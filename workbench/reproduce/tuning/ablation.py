@@ -32,8 +32,8 @@ from workbench.tune.search import Greedy
 
 __all__ = ["BESIDE", "EXPERIMENTS", "METATUNE", "VARIANTS", "Variant", "cache", "effects", "levels", "lookup", "plan", "ranks", "said"]
 
-# Experiments whose development tasks are ranked -> random samples after which parts are compared, which all of those have rows enough for.
-EXPERIMENTS = {"titanxp-families": 64, "resnet-18-cpu": 16}
+# Experiments whose development tasks are ranked -> what these are, and random samples after which parts are compared, which all of them have rows enough for.
+EXPERIMENTS = {"titanxp-families": ("YOLO's first four layers on a TITAN Xp", 64), "resnet-18-cpu": ("SqueezeNet on one thread of a CPU", 16)}
 METATUNE, BESIDE = "MetaTune", "boosted trees"
 _BATCH = 16
 
