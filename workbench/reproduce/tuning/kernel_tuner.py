@@ -72,10 +72,10 @@ def simulate(pool: Pool, strategies: Sequence[str], seeds: Sequence[int], trials
         raise MissingPackage("the strategies of Kernel Tuner need the package 'kernel-tuner', which is not installed; run: pip install kernel-tuner")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        table = _Table(pool, Path(folder) / "cache.json")
+        answers = _Answers(pool, Path(folder) / "cache.json")
         for strategy in strategies:
             for seed in seeds:
-                label = table.tuned(strategy, seed, trials)
+                label = answers.tuned(strategy, seed, trials)
                 reached = best_so_far(np.array(label)) if label else np.zeros(1)
                 rows.append({"strategy": strategy, "seed": seed, "curve": np.concatenate([reached, np.full(trials, reached[-1])])[:trials]})
     return pd.DataFrame(rows)
@@ -97,7 +97,7 @@ def best(strategies: pd.DataFrame) -> dict[str, dict[int, float]]:
     return {str(task): {int(name.removeprefix("after ")): float(value) for name, value in row.items()} for task, row in reached.to_dict("index").items()}
 
 
-class _Table:
+class _Answers:
     # A table as Kernel Tuner's cache file, and labels by what it calls a configuration.
 
     def __init__(self, pool: Pool, path: Path) -> None:
@@ -118,8 +118,9 @@ class _Table:
         import kernel_tuner
         from constraint import FunctionConstraint
 
+        # Its strategies draw from the generators that all share: they are put back as they were.
+        states = random.getstate(), np.random.get_state()  # noqa: NPY002
         random.seed(seed)
-        state = np.random.get_state()  # noqa: NPY002 the generator that Kernel Tuner draws from
         np.random.seed(seed)  # noqa: NPY002
         try:
             with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -138,6 +139,7 @@ class _Table:
                     quiet=True,
                 )
         finally:
-            np.random.set_state(state)  # noqa: NPY002
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
         asked = dict.fromkeys(tuple(result[name] for name in self._values) for result in results if result is not None)
         return [self._labels[configuration] for configuration in asked if configuration in self._labels][:trials]
