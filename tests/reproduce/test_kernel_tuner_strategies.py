@@ -31,9 +31,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def tune_kernel(name: str, source: str, size: tuple[int, ...], arguments: list[Any], values: dict[str, list[Any]], **options: Any) -> tuple[Any, Any]:
         cache = json.loads(Path(options["cache"]).read_text())
-        calls.append(
-            {"table": cache["cache"], "values": values, "inside": options["restrictions"][0].of, "drawn": (random.random(), np.random.random()), **options}
-        )  # noqa: NPY002
+        drawn = random.random(), np.random.random()  # noqa: NPY002
+        calls.append({"table": cache["cache"], "values": values, "inside": options["restrictions"][0].of, "drawn": drawn, **options})
         print("noise")
         rows = list(reversed(cache["cache"].values()))
         outside = dict.fromkeys(values, -1)

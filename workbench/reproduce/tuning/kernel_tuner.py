@@ -27,7 +27,8 @@ from workbench.reproduce.tuning.pools import Pool
 
 __all__ = ["STRATEGIES", "best", "installed", "simulate", "table"]
 
-# All of Kernel Tuner 1.5 that need no other package and go through a part of a space.
+# Those of Kernel Tuner 1.5 that go through a part of a space, have one objective and need no other package. "minimize", a single local descent, is left out:
+# "basinhopping" begins it again and again.
 STRATEGIES = (
     "random_sample",
     "simulated_annealing",
